@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use gpu_kernels::EngineChoice;
 use serde::{Deserialize, Serialize};
+use trefoil::protocols::ProtocolChoice;
 
 use super::{Bench, SUITES, launch, peers::Peers};
 
@@ -46,25 +47,8 @@ impl fmt::Display for Network {
     }
 }
 
-/// The protocol that the parties of a benchmark run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-pub enum Protocol {
-    /// Three parties with replicated shares
-    #[default]
-    Rss,
-    /// Two parties that play tapes of a dealer; only the two are measured
-    RssDealt,
-}
-
-impl Protocol {
-    /// Parties that are measured.
-    pub(super) fn parties(self) -> usize {
-        if self == Protocol::Rss { 3 } else { 2 }
-    }
-}
-
-/// The suites that run [`Protocol::RssDealt`] too.
-const DEALT: &[&str] = &["protocols", "models"];
+/// The suites that run every protocol that the program names.
+const ANY: &[&str] = &["protocols", "models"];
 
 /// The suites whose parties can prove their messages.
 const CHECKED: &[&str] = &["protocols", "models", "training"];
@@ -96,9 +80,10 @@ pub struct Options {
     /// Engine of the parties, in suites with parties: cpu (the default), cuda:0 or auto
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineChoice>,
-    /// Protocol for the suites `protocols` and `models`
-    #[arg(long, value_enum, default_value_t)]
-    pub protocol: Protocol,
+    /// Protocol for the suites `protocols` and `models`, as the program names it: rss, rss-dealt, additive, dealt-3; those
+    /// with a live dealer run in turn with rss
+    #[arg(long, default_value_t, value_name = "NAME")]
+    pub protocol: ProtocolChoice,
     /// Parties prove their messages, in the suites `protocols`, `models` and `training`
     #[arg(long)]
     pub checked: bool,
@@ -140,17 +125,17 @@ fn appending(path: &Path) -> Result<File> {
 
 fn run(mut bench: Bench) -> Result<()> {
     let wanted = bench.options().suite.clone();
-    if bench.options().protocol != Protocol::Rss {
+    if bench.options().protocol != ProtocolChoice::Rss {
         let suite = wanted.as_deref().unwrap_or_default();
-        if !DEALT.contains(&suite) {
-            bail!("only the suites {} know another protocol", DEALT.join(" and "));
+        if !ANY.contains(&suite) {
+            bail!("only the suites {} know another protocol", ANY.join(" and "));
         }
     }
     if bench.options().checked && !CHECKED.contains(&wanted.as_deref().unwrap_or_default()) {
         bail!("only the suites {} know --checked", CHECKED.join(", "));
     }
-    if bench.options().checked && bench.options().protocol != Protocol::Rss {
-        bail!("parties that play a dealer's tapes prove nothing: leave out --checked");
+    if bench.options().checked && bench.options().protocol != ProtocolChoice::Rss {
+        bail!("only parties of `rss` prove their messages: leave out --checked");
     }
     let mut known = false;
     for suite in SUITES.iter().filter(|suite| wanted.as_deref().is_none_or(|w| w == suite.name)) {

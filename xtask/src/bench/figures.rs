@@ -6,32 +6,32 @@ use anyhow::{Context, Result};
 
 use super::models::{self, MODELS, Model, Step};
 use super::party::Setup;
-use super::protocols::{self, Operation, conv, relu};
+use super::protocols::{self, Operation, Work, at};
 use super::{Bench, Network, Timing};
 
 /// Convolutions and ReLU over size. Names key a history of results.
 pub(super) const OPERATIONS: &[Operation] = &[
-    at("conv-11x11/32", "1x3x32x32", |mpc| conv(mpc, &[1, 3, 32, 32], WIDE, 4, 2)),
-    at("conv-11x11/64", "1x3x64x64", |mpc| conv(mpc, &[1, 3, 64, 64], WIDE, 4, 2)),
-    at("conv-11x11/128", "1x3x128x128", |mpc| conv(mpc, &[1, 3, 128, 128], WIDE, 4, 2)),
-    at("conv-11x11/256", "1x3x256x256", |mpc| conv(mpc, &[1, 3, 256, 256], WIDE, 4, 2)),
-    at("conv-11x11/512", "1x3x512x512", |mpc| conv(mpc, &[1, 3, 512, 512], WIDE, 4, 2)),
-    at("conv-11x11-batch/8", "8x3x32x32", |mpc| conv(mpc, &[8, 3, 32, 32], WIDE, 4, 2)),
-    at("conv-11x11-batch/32", "32x3x32x32", |mpc| conv(mpc, &[32, 3, 32, 32], WIDE, 4, 2)),
-    at("conv-11x11-batch/128", "128x3x32x32", |mpc| conv(mpc, &[128, 3, 32, 32], WIDE, 4, 2)),
-    at("conv-11x11-batch/512", "512x3x32x32", |mpc| conv(mpc, &[512, 3, 32, 32], WIDE, 4, 2)),
-    at("conv-3x3/4", "1x512x4x4", |mpc| conv(mpc, &[1, 512, 4, 4], DEEP, 1, 1)),
-    at("conv-3x3/8", "1x512x8x8", |mpc| conv(mpc, &[1, 512, 8, 8], DEEP, 1, 1)),
-    at("conv-3x3/16", "1x512x16x16", |mpc| conv(mpc, &[1, 512, 16, 16], DEEP, 1, 1)),
-    at("conv-3x3/32", "1x512x32x32", |mpc| conv(mpc, &[1, 512, 32, 32], DEEP, 1, 1)),
-    at("conv-3x3/64", "1x512x64x64", |mpc| conv(mpc, &[1, 512, 64, 64], DEEP, 1, 1)),
-    at("relu/1000", "10^3", |mpc| relu(mpc, 1000, 64)),
-    at("relu/10000", "10^4", |mpc| relu(mpc, 10_000, 64)),
-    at("relu/50000", "5 * 10^4", |mpc| relu(mpc, 50_000, 64)),
-    at("relu/256000", "256,000", |mpc| relu(mpc, 256_000, 64)),
-    at("relu/1000000", "10^6", |mpc| relu(mpc, 1_000_000, 64)),
-    at("relu/4000000", "4 * 10^6", |mpc| relu(mpc, 4_000_000, 64)),
-    at("relu/16000000", "16 * 10^6", |mpc| relu(mpc, 16_000_000, 64)),
+    at("conv-11x11/32", "1x3x32x32", Work::Conv(&[1, 3, 32, 32], WIDE, 4, 2)),
+    at("conv-11x11/64", "1x3x64x64", Work::Conv(&[1, 3, 64, 64], WIDE, 4, 2)),
+    at("conv-11x11/128", "1x3x128x128", Work::Conv(&[1, 3, 128, 128], WIDE, 4, 2)),
+    at("conv-11x11/256", "1x3x256x256", Work::Conv(&[1, 3, 256, 256], WIDE, 4, 2)),
+    at("conv-11x11/512", "1x3x512x512", Work::Conv(&[1, 3, 512, 512], WIDE, 4, 2)),
+    at("conv-11x11-batch/8", "8x3x32x32", Work::Conv(&[8, 3, 32, 32], WIDE, 4, 2)),
+    at("conv-11x11-batch/32", "32x3x32x32", Work::Conv(&[32, 3, 32, 32], WIDE, 4, 2)),
+    at("conv-11x11-batch/128", "128x3x32x32", Work::Conv(&[128, 3, 32, 32], WIDE, 4, 2)),
+    at("conv-11x11-batch/512", "512x3x32x32", Work::Conv(&[512, 3, 32, 32], WIDE, 4, 2)),
+    at("conv-3x3/4", "1x512x4x4", Work::Conv(&[1, 512, 4, 4], DEEP, 1, 1)),
+    at("conv-3x3/8", "1x512x8x8", Work::Conv(&[1, 512, 8, 8], DEEP, 1, 1)),
+    at("conv-3x3/16", "1x512x16x16", Work::Conv(&[1, 512, 16, 16], DEEP, 1, 1)),
+    at("conv-3x3/32", "1x512x32x32", Work::Conv(&[1, 512, 32, 32], DEEP, 1, 1)),
+    at("conv-3x3/64", "1x512x64x64", Work::Conv(&[1, 512, 64, 64], DEEP, 1, 1)),
+    at("relu/1000", "10^3", Work::Relu(1000, 64)),
+    at("relu/10000", "10^4", Work::Relu(10_000, 64)),
+    at("relu/50000", "5 * 10^4", Work::Relu(50_000, 64)),
+    at("relu/256000", "256,000", Work::Relu(256_000, 64)),
+    at("relu/1000000", "10^6", Work::Relu(1_000_000, 64)),
+    at("relu/4000000", "4 * 10^6", Work::Relu(4_000_000, 64)),
+    at("relu/16000000", "16 * 10^6", Work::Relu(16_000_000, 64)),
 ];
 
 /// CryptGPU's large filters with few channels, as in a first layer: stride 4, border 2.
@@ -51,10 +51,6 @@ const PROFILED: &[&str] = &["lenet/1", "vgg16-cifar/1", "resnet50/1"];
 
 const NETWORKS: &[Network] =
     &[Network::InProcess, Network::Tcp, Network::Tls, Network::Lan, Network::Wan];
-
-const fn at(name: &'static str, size: &'static str, make: protocols::Make) -> Operation {
-    Operation { name, size, make }
-}
 
 /// The cases of this module.
 ///

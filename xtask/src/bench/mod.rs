@@ -51,7 +51,7 @@ mod training;
 mod truncation;
 
 pub use crate::record::Record;
-pub use cli::{Network, Options, Protocol, main};
+pub use cli::{Network, Options, main};
 pub use machine::{cpu_seconds, describe, peak_memory_bytes};
 pub use measure::{Effort, Timing};
 pub use record::{Bench, Case};

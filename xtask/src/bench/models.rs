@@ -1,4 +1,4 @@
-//! Benchmarks of whole models: three parties, or two with a dealer's tapes, model and input secret, random weights.
+//! Benchmarks of whole models by the parties of any protocol: model and input secret, random weights.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,18 @@ use anyhow::{Context, Result, ensure};
 use models::architectures::{
     GPT2_TOKENS, Pooling, RandomWeights, Transformer, bert, by_name, gpt2,
 };
-use mpc_core::{Deal, Operand, Profile as Spares, Protocol, SecretTensor, Security, Settings};
+use mpc_core::{Operand, Profile as Spares, SecretTensor, Settings};
 use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
 use serde::{Deserialize, Serialize};
-use trefoil::{local::predict, profile::Predicted, program::Program, protocols::Computing};
+use trefoil::{
+    local::predict,
+    profile::Predicted,
+    program::Program,
+    protocols::{Computing, ProtocolChoice},
+};
 
-use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
+use super::party::{self, Joined, Measurable, Mpc, Setup, by_protocol};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images, or texts, it is run on at once.
@@ -94,12 +99,20 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
 pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) -> Result<()> {
     bench.case(name, |case| {
         let outcome = measure(model, setup, case.effort())?;
+        let beside = setup.beside().map(|setup| measure(model, setup, case.effort()));
         case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
         case.size(format!("batch {}", model.batch)).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
-        if setup.protocol == super::Protocol::Rss {
-            check_prediction(model, setup.security, &outcome)?;
+        if !setup.protocol.plays_tapes() {
+            check_prediction(model, setup, &outcome)?;
+        }
+        if let Some(beside) = beside.transpose()? {
+            case.reference("replicated sharing", beside.timing);
+            eprintln!(
+                "  {} B a party beside {} B of replicated sharing, {} rounds beside {}",
+                outcome.bytes, beside.bytes, outcome.rounds, beside.rounds
+            );
         }
         eprintln!(
             "  peak memory of a party without the model's owner: {} MB",
@@ -115,10 +128,10 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
 }
 
 /// Checks that a dry run predicts the counted bytes and rounds.
-fn check_prediction(model: &Model, security: Security, outcome: &Outcome) -> Result<()> {
+fn check_prediction(model: &Model, setup: Setup, outcome: &Outcome) -> Result<()> {
     let program = Program::new(model.compile()?.plan)?;
-    let settings = Settings { security, ..Settings::default() };
-    let computing = Computing { settings, ..Computing::default() };
+    let Setup { protocol, security, .. } = setup;
+    let computing = Computing { protocol, settings: Settings { security, ..Settings::default() } };
     let clock = Instant::now();
     let predicted = Predicted::of(&predict(&program, model.batch, computing)?, model.batch);
     let seconds = clock.elapsed().as_secs_f64();
@@ -154,7 +167,7 @@ pub(super) struct Outcome {
     pub(super) names: [String; 2],
     /// Sent by the party that sent most.
     pub(super) bytes: u64,
-    /// Bytes that all three sent.
+    /// Bytes that all sent, a live dealer among them.
     sent: u64,
     pub(super) rounds: u64,
     pub(super) error: f64,
@@ -205,14 +218,12 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
     fs::create_dir_all(&folder)?;
     let plan = folder.join("plan.json");
     fs::write(&plan, serde_json::to_vec(&model.compile()?.plan)?)?;
-    let tapes = match setup.protocol {
-        super::Protocol::Rss => None,
-        super::Protocol::RssDealt => Some(deal(model, &read_plan(&plan)?, setup, effort)?),
-    };
+    let plays = setup.protocol.plays_tapes();
+    let tapes = plays.then(|| deal(model, &read_plan(&plan)?, setup, effort)).transpose()?;
     let task = Task { case: model.case.to_owned(), setup, effort, plan, tapes };
     let measured = match setup.network {
         Network::InProcess => {
-            let mut all = party::threads(model.case, &setup, |session| task.run(session));
+            let mut all = party::threads(model.case, &setup, |session| task.run_any(session));
             // The process is one: its CPU time is that of all parties.
             if let Ok(all) = &mut all {
                 all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
@@ -228,7 +239,7 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
         fs::remove_dir_all(tapes)?;
     }
     fs::remove_dir_all(&folder)?;
-    combine(&measured?)
+    combine(setup.protocol, &measured?)
 }
 
 /// Makes the tapes of a measurement, in a separate folder.
@@ -250,19 +261,20 @@ fn failed(error: nn_layers::Error) -> mpc_core::Error {
     mpc_core::Error::Invalid { op: "plan", reason: error.to_string() }
 }
 
-fn combine(parties: &[Measured]) -> Result<Outcome> {
+fn combine(protocol: ProtocolChoice, members: &[Measured]) -> Result<Outcome> {
+    let (parties, _) = members.split_at(protocol.parties());
     let runs = parties[0].seconds.len();
     ensure!(parties.iter().all(|party| party.seconds.len() == runs), "parties ran differently");
     // A run lasts until the last party is done.
     let slowest = |run: usize| parties.iter().map(|party| party.seconds[run]).fold(0.0, f64::max);
     let seconds = (0..runs).map(slowest).collect();
-    let cpu = parties.iter().map(|party| party.cpu).sum();
+    let cpu = members.iter().map(|party| party.cpu).sum();
     let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
     Ok(Outcome {
         timing: Timing::from_runs(seconds, Some(cpu)),
         names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
-        sent: parties.iter().map(|party| party.bytes).sum(),
+        sent: members.iter().map(|party| party.bytes).sum(),
         rounds: u64::from(depth(1) - depth(0)),
         error: parties[0].error,
         memory: parties.iter().skip(1).map(|party| party.memory).max().unwrap_or(0),
@@ -281,16 +293,19 @@ fn mean_steps(parties: &[Measured]) -> Vec<Step> {
 }
 
 impl Task {
-    fn run(&self, session: Session) -> Result<Measured> {
-        let tapes = self.tapes.as_deref();
-        let (mut mpc, meter, tape) = party::join_with(session, &self.setup, tapes)?;
-        let tape = tape.as_ref();
+    /// Runs one party of the task's protocol.
+    fn run_any(&self, session: Session) -> Result<Measured> {
+        by_protocol!(self.setup.protocol, P => self.run::<P>(session))
+    }
+
+    fn run<P: Measurable>(&self, session: Session) -> Result<Measured> {
+        let mut party = Joined::<P>::new(session, &self.setup, self.tapes.as_deref())?;
         let model = MODELS.iter().find(|known| known.case == self.case);
         let model = model.with_context(|| format!("no case {}", self.case))?;
         let plan = read_plan(&self.plan)?;
-        let Inputs { weights, x, expected } = inputs(&mut mpc, model, &plan)?;
+        let Inputs { weights, x, expected } = inputs(&mut party.mpc, model, &plan)?;
         let mut profile = Profile::default();
-        let run = |mpc: &mut Mpc, profile: &mut Profile| {
+        let run = |mpc: &mut P, profile: &mut Profile| {
             profile.0.clear();
             let results = plan.run(mpc, &weights, &x, profile)?;
             mpc.verify()?;
@@ -298,54 +313,51 @@ impl Task {
         };
         // The second run decides the number of runs. Over slow links the first one is enough to see that one run
         // suffices.
-        let mut one = 0.0;
+        let mut runs = 1;
         for _ in 0..2 {
-            next_place(&mut mpc, tape)?;
-            barrier(&mut mpc)?;
+            party.next_run()?;
             let clock = Instant::now();
-            run(&mut mpc, &mut profile)?;
-            one = clock.elapsed().as_secs_f64();
-            if agree_on_runs(&mut mpc, &self.effort, one)? == 1 {
+            run(&mut party.mpc, &mut profile)?;
+            runs = party.agree_on_runs(&self.effort, clock.elapsed().as_secs_f64())?;
+            if runs == 1 {
                 break;
             }
         }
-        let runs = agree_on_runs(&mut mpc, &self.effort, one)?.min(places_left(tape));
         let (mut seconds, mut ends, mut results) = (vec![], None, vec![]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
-            next_place(&mut mpc, tape)?;
-            barrier(&mut mpc)?;
-            let start = meter.stats();
+            party.next_run()?;
+            let start = party.meter.stats();
             let clock = Instant::now();
-            results = run(&mut mpc, &mut profile)?;
+            results = run(&mut party.mpc, &mut profile)?;
             seconds.push(clock.elapsed().as_secs_f64());
-            ends = Some([start, meter.stats()]);
+            ends = Some([start, party.meter.stats()]);
         }
         let [start, end] = ends.context("there is at least one run")?;
         let (bytes, depth) = (end.bytes_sent() - start.bytes_sent(), [start.depth, end.depth]);
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
         let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
-        let words = party::open(&mut mpc, &shares)?;
+        let words = party::open(&mut party.mpc, &shares)?;
         let logits = plan.decode_output(0, &words[0])?;
         let error = expected.map_or(0.0, |e| distance(&e, &logits));
-        let names = party::names(&mpc);
+        let names = party.names();
         let memory = peak_memory_bytes().unwrap_or(0);
         drop((weights, x, results));
-        mpc.close()?;
+        party.finish()?;
         let steps = profile.steps([&start, &end]);
         Ok(Measured { seconds, cpu, bytes, depth, names, error, memory, steps })
     }
 }
 
 /// The inputs of a run and its expected result.
-struct Inputs {
-    weights: Vec<Operand<Mpc>>,
-    x: Vec<Operand<Mpc>>,
+struct Inputs<P: Measurable> {
+    weights: Vec<Operand<P>>,
+    x: Vec<Operand<P>>,
     expected: Option<HostTensor>,
 }
 
 /// Shares model and input, both of which party 0 holds.
-fn inputs(mpc: &mut Mpc, model: &Model, plan: &Plan) -> Result<Inputs> {
+fn inputs<P: Measurable>(mpc: &mut P, model: &Model, plan: &Plan) -> Result<Inputs<P>> {
     let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
     let input_shapes = plan.input_shapes(model.batch)?;
     let (mut words, mut input, mut expected) = (None, None, None);
@@ -411,6 +423,6 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let task: Task = serde_json::from_str(task).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
     let session = endpoint.session(&party::job(&task.case, &task.setup)?)?;
-    println!("{}", serde_json::to_string(&task.run(session)?)?);
+    println!("{}", serde_json::to_string(&task.run_any(session)?)?);
     Ok(())
 }

@@ -5,19 +5,117 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use additive_dealer::Additive;
 use anyhow::{Context, Result, bail};
-use gpu_kernels::{AnyEngine, AnyTensor, EngineChoice};
-use mpc_core::{Protocol as _, Security};
-use net::{Job, Meter, Metered, Party, Session, Shaped, launch};
+use bytes::Bytes;
+use dealt_protocols::Dealt;
+use gpu_kernels::{AnyEngine, EngineChoice};
+use mpc_core::{Deal, Protocol, Security, ServerProtocol, Settings};
+use net::{Job, Meter, Metered, Party, Session, Shaped, Transport, launch};
 use ring_arith::{Engine, Generator, Shape, Tensor};
-use rss_protocols::{Dealer, Options, Rss, Share, Tape};
+use rss_protocols::{Dealer, Options, Rss, Tape};
 use serde::{Deserialize, Serialize};
+use trefoil::protocols::ProtocolChoice;
+use trefoil::watch::Watched;
 
 use super::launch::PARTY;
-use super::{Effort, Network, Protocol};
+use super::{Effort, Network};
 
-/// The type of a measured party.
+/// The type of a party of replicated sharing.
 pub(crate) type Mpc = Rss<AnyEngine>;
+
+/// A protocol whose parties can be measured.
+pub(crate) trait Measurable: ServerProtocol<Engine = AnyEngine> + 'static {
+    /// Its name with its generator, as the results have it.
+    fn title(&self) -> String;
+
+    /// A party of a metered session, set up with its tape if there is one.
+    fn join(session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<Self>;
+
+    /// Spends the next place of a tape, if the session has one.
+    fn next_place(&mut self, tape: Option<&Tape>) -> Result<()>;
+
+    /// Ends the session, once all parties end it.
+    fn finish(self) -> Result<()>;
+}
+
+impl Measurable for Mpc {
+    fn title(&self) -> String {
+        let checked = if self.is_checked() { "/checked" } else { "" };
+        format!("{}/{}{checked}", self.info().name, self.generator().name())
+    }
+
+    fn join(session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<Self> {
+        let (engine, _) = setup.engine.open(setup.threads)?;
+        let Some(tape) = tape else {
+            let options = Options::default().security(setup.security);
+            return Ok(Rss::with_options(session, engine, options)?);
+        };
+        let mut mpc = Rss::dealt(session, engine, Options::default())?;
+        tape.set_up(&mut mpc, &VERSION)?;
+        Ok(mpc)
+    }
+
+    fn next_place(&mut self, tape: Option<&Tape>) -> Result<()> {
+        if let Some(tape) = tape {
+            tape.begin(self)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        Ok(self.close()?)
+    }
+}
+
+/// Parties with a dealer among them, who have no tapes.
+macro_rules! measurable_with_live_dealer {
+    ($mpc:ty) => {
+        impl Measurable for $mpc {
+            fn title(&self) -> String {
+                self.sharing().name().to_owned()
+            }
+
+            fn join(session: Session, setup: &Setup, _: Option<&Tape>) -> Result<Self> {
+                let (engine, _) = setup.engine.open(setup.threads)?;
+                let settings = Settings { security: setup.security, ..Settings::default() };
+                Ok(Self::start(session, engine, settings)?)
+            }
+
+            fn next_place(&mut self, _: Option<&Tape>) -> Result<()> {
+                Ok(())
+            }
+
+            fn finish(self) -> Result<()> {
+                Ok(self.close()?)
+            }
+        }
+    };
+}
+measurable_with_live_dealer!(Additive<AnyEngine>);
+measurable_with_live_dealer!(Dealt<AnyEngine>);
+
+/// Evaluates an expression in which `$mpc` is the type of a party of the chosen protocol, a [`Measurable`].
+macro_rules! by_protocol {
+    ($choice:expr, $mpc:ident => $work:expr) => {
+        match $choice {
+            trefoil::protocols::ProtocolChoice::Rss
+            | trefoil::protocols::ProtocolChoice::RssDealt => {
+                type $mpc = $crate::bench::party::Mpc;
+                $work
+            }
+            trefoil::protocols::ProtocolChoice::Additive => {
+                type $mpc = additive_dealer::Additive<gpu_kernels::AnyEngine>;
+                $work
+            }
+            trefoil::protocols::ProtocolChoice::Dealt(_) => {
+                type $mpc = dealt_protocols::Dealt<gpu_kernels::AnyEngine>;
+                $work
+            }
+        }
+    };
+}
+pub(super) use by_protocol;
 
 /// The network, threads, engine, protocol and security of the parties.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -26,7 +124,7 @@ pub(crate) struct Setup {
     /// Threads of each party.
     pub(crate) threads: usize,
     pub(crate) engine: EngineChoice,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: ProtocolChoice,
     pub(crate) security: Security,
 }
 
@@ -37,9 +135,15 @@ impl Setup {
             network: Network::InProcess,
             threads,
             engine: EngineChoice::Cpu,
-            protocol: Protocol::Rss,
+            protocol: ProtocolChoice::Rss,
             security: Security::SemiHonest,
         }
+    }
+
+    /// The same for replicated sharing, if the protocol is one with a live dealer: what it is compared with.
+    pub(super) fn beside(self) -> Option<Self> {
+        let live = self.protocol.servers() > self.protocol.parties();
+        live.then_some(Self { protocol: ProtocolChoice::Rss, ..self })
     }
 }
 
@@ -52,7 +156,7 @@ const VERY_LONG: f64 = 20.0;
 /// The session's job, with the generators that are fast on the parties' engine.
 pub(super) fn job(name: &str, setup: &Setup) -> Result<Job> {
     let (engine, _) = setup.engine.open(1)?;
-    let job = Job::new(name).parties(setup.protocol.parties() as u16);
+    let job = Job::new(name).parties(setup.protocol.servers() as u16);
     Ok(job.prgs(engine.generators().into_iter().map(Generator::name)))
 }
 
@@ -68,40 +172,72 @@ pub(super) fn link(network: Network) -> launch::Network {
 /// A party of a session, slowed down as the network asks for, and the meter of its messages.
 pub(crate) fn join(session: Session, setup: &Setup) -> Result<(Mpc, Meter)> {
     let (session, meter) = watched(session, setup, None)?;
-    let (engine, _) = setup.engine.open(setup.threads)?;
-    let options = Options::default().security(setup.security);
-    Ok((Rss::with_options(session, engine, options)?, meter))
+    Ok((Mpc::join(session, setup, None)?, meter))
 }
 
-/// As [`join`], for a party that may have a tape in a folder.
-pub(super) fn join_with(
-    session: Session,
-    setup: &Setup,
-    tapes: Option<&Path>,
-) -> Result<(Mpc, Meter, Option<Tape>)> {
-    let Some(tapes) = tapes else {
-        let (mpc, meter) = join(session, setup)?;
-        return Ok((mpc, meter, None));
-    };
-    let tape = Tape::open(&tape_path(tapes, session.transport.me().0), None)?;
-    let (session, meter) = watched(session, setup, Some(&tape))?;
-    let (engine, _) = setup.engine.open(setup.threads)?;
-    let mut mpc = Rss::dealt(session, engine, Options::default())?;
-    tape.set_up(&mut mpc, &VERSION)?;
-    Ok((mpc, meter, Some(tape)))
+/// A party that is measured.
+pub(super) struct Joined<P> {
+    pub(super) mpc: P,
+    pub(super) meter: Meter,
+    pub(super) tape: Option<Tape>,
+    control: Watched,
 }
 
-/// Spends the next place of a tape, if the session has one.
-pub(super) fn next_place(mpc: &mut Mpc, tape: Option<&Tape>) -> Result<()> {
-    if let Some(tape) = tape {
-        tape.begin(mpc)?;
+impl<P: Measurable> Joined<P> {
+    /// As [`join`], for any protocol, and for a party that may have a tape in a folder.
+    pub(super) fn new(session: Session, setup: &Setup, tapes: Option<&Path>) -> Result<Self> {
+        let open = |folder| Tape::open(&tape_path(folder, session.transport.me().0), None);
+        let tape = tapes.map(open).transpose()?;
+        let (session, meter) = watched(session, setup, tape.as_ref())?;
+        let control = Watched::new(session.transport);
+        let session = Session { transport: Box::new(control.hand()), ..session };
+        Ok(Self { mpc: P::join(session, setup, tape.as_ref())?, meter, tape, control })
     }
-    Ok(())
-}
 
-/// Remaining places of the tape, if the session has one.
-pub(super) fn places_left(tape: Option<&Tape>) -> usize {
-    tape.map_or(usize::MAX, |tape| tape.left()[0] as usize)
+    /// The other members of the session, a live dealer among them.
+    fn others(&self) -> Vec<Party> {
+        let others = (0..self.control.parties()).map(Party);
+        others.filter(|&peer| peer != self.control.me() && !self.control.on_tape(peer)).collect()
+    }
+
+    /// Waits until all are here, and spends the next place of a tape.
+    pub(super) fn next_run(&mut self) -> Result<()> {
+        self.mpc.next_place(self.tape.as_ref())?;
+        self.say(0).map(drop)
+    }
+
+    /// The number of runs of all: party 0 decides from the seconds of one run.
+    pub(super) fn agree_on_runs(&mut self, effort: &Effort, one: f64) -> Result<usize> {
+        let said = self.say(runs_for(effort, one) as u64)?;
+        let left = self.tape.as_ref().map_or(usize::MAX, |tape| tape.left()[0] as usize);
+        Ok((said as usize).min(left))
+    }
+
+    /// Sends a number to all others. Returns party 0's.
+    fn say(&mut self, number: u64) -> Result<u64> {
+        for peer in self.others() {
+            self.control.send(peer, Bytes::copy_from_slice(&number.to_le_bytes()).into())?;
+        }
+        let mut first = number;
+        for peer in self.others() {
+            let said = self.control.receive(peer)?.body;
+            if peer == Party(0) {
+                first = u64::from_le_bytes(said[..].try_into().context("a number has 8 bytes")?);
+            }
+        }
+        Ok(first)
+    }
+
+    /// Names of protocol and engine.
+    pub(super) fn names(&self) -> [String; 2] {
+        names(&self.mpc)
+    }
+
+    /// Ends the session.
+    pub(super) fn finish(self) -> Result<()> {
+        drop(self.control);
+        self.mpc.finish()
+    }
 }
 
 /// The version in the tapes of a measurement.
@@ -164,9 +300,8 @@ fn watched(mut session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<(
 }
 
 /// Protocol with its generator, and engine, as the results name them.
-pub(crate) fn names(mpc: &Mpc) -> [String; 2] {
-    let checked = if mpc.is_checked() { "/checked" } else { "" };
-    [format!("{}/{}{checked}", mpc.info().name, mpc.generator().name()), mpc.engine().name()]
+pub(crate) fn names<P: Measurable>(mpc: &P) -> [String; 2] {
+    [mpc.title(), mpc.engine().name()]
 }
 
 /// Runs `program` as the threads of this process, one for each party.
@@ -175,7 +310,7 @@ pub(crate) fn threads<R: Send>(
     setup: &Setup,
     program: impl Fn(Session) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let (job, parties) = (job(name, setup)?, setup.protocol.parties());
+    let (job, parties) = (job(name, setup)?, setup.protocol.servers());
     launch::threads_over(link(Network::InProcess), parties, &job, program)?.into_iter().collect()
 }
 
@@ -186,7 +321,7 @@ pub(super) fn processes<R>(
     read: impl Fn(&str) -> Option<R>,
 ) -> Result<Vec<R>> {
     let args = std::iter::once(PARTY).chain(args.iter().map(String::as_str));
-    let parties = setup.protocol.parties();
+    let parties = setup.protocol.servers();
     let mut running = launch::Processes::new(parties, link(setup.network)).args(args).start()?;
     let mut results = Vec::with_capacity(parties);
     for party in 0..parties {
@@ -200,18 +335,21 @@ pub(super) fn processes<R>(
 }
 
 /// Shares tensors that party 0 holds in the host's memory.
-pub(crate) fn input(
-    mpc: &mut Mpc,
+pub(crate) fn input<P: Protocol<Engine = AnyEngine>>(
+    mpc: &mut P,
     shapes: &[Shape],
     mine: Option<&[Tensor]>,
-) -> mpc_core::Result<Vec<Share<AnyTensor>>> {
+) -> mpc_core::Result<Vec<P::Share>> {
     let upload = |tensor: &Tensor| mpc.engine().upload(tensor.clone());
     let mine = mine.map(|mine| mine.iter().map(upload).collect::<Result<Vec<_>, _>>());
     mpc.input(Party(0), shapes, mine.transpose()?.as_deref())
 }
 
 /// Reveals tensors to all parties, in the host's memory.
-pub(crate) fn open(mpc: &mut Mpc, shares: &[&Share<AnyTensor>]) -> mpc_core::Result<Vec<Tensor>> {
+pub(crate) fn open<P: Protocol<Engine = AnyEngine>>(
+    mpc: &mut P,
+    shares: &[&P::Share],
+) -> mpc_core::Result<Vec<Tensor>> {
     let opened = mpc.open(shares)?;
     Ok(opened.iter().map(|tensor| mpc.engine().download(tensor)).collect::<Result<_, _>>()?)
 }
@@ -223,16 +361,20 @@ pub(crate) fn barrier(mpc: &mut Mpc) -> mpc_core::Result<()> {
     mpc.open(&[&zero]).map(drop)
 }
 
-/// The number of runs of all parties: party 0 decides from the seconds of one run.
-pub(super) fn agree_on_runs(mpc: &mut Mpc, effort: &Effort, one: f64) -> Result<usize> {
+/// The number of runs for a case of which one run takes these seconds.
+fn runs_for(effort: &Effort, one: f64) -> usize {
     let one = one.max(1e-6);
     let least = match one {
         one if one > VERY_LONG => 1,
         one if one > LONG => effort.min_runs.min(2),
         _ => effort.min_runs,
     };
-    let runs = (effort.total.as_secs_f64() / one) as usize;
-    let mine = [Tensor::of(Vec::new(), &[runs.clamp(least, effort.max_runs) as u64])?];
+    ((effort.total.as_secs_f64() / one) as usize).clamp(least, effort.max_runs)
+}
+
+/// The number of runs of all parties: party 0 decides from the seconds of one run.
+pub(super) fn agree_on_runs(mpc: &mut Mpc, effort: &Effort, one: f64) -> Result<usize> {
+    let mine = [Tensor::of(Vec::new(), &[runs_for(effort, one) as u64])?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     let shared = input(mpc, &[Shape::default()], mine)?;
     Ok(open(mpc, &[&shared[0]])?[0].words()[0] as usize)

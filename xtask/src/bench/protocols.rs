@@ -1,82 +1,94 @@
-//! Benchmarks of operations on shares: three parties, or two with a dealer's tapes, each with its own copy of the
-//! program.
+//! Benchmarks of operations on shares by the parties of any protocol, each with its own copy of the program.
 
 use std::path::PathBuf;
 use std::time::Instant;
 use std::{env, fs, process};
 
 use anyhow::{Context, Result, ensure};
-use gpu_kernels::AnyTensor;
+use gpu_kernels::AnyEngine;
 use mpc_core::{
-    Compare, Deal, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor,
-    SplitMix64, Then, TruncationMode,
+    Compare, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
+    Then, TruncationMode,
     functions::{self, exp, reciprocal, sqrt},
 };
 use net::{Party, Session, launch as parties};
 use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
-use rss_protocols::{BitShare, Share};
 use serde::{Deserialize, Serialize};
+use trefoil::protocols::ProtocolChoice;
 
-use super::party::{self, Mpc, Setup, agree_on_runs, barrier, next_place, places_left};
+use super::party::{self, Joined, Measurable, Mpc, Setup, by_protocol};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// The work that a case repeats, once its inputs are shared.
-pub(super) type Run = Box<dyn FnMut(&mut Mpc) -> mpc_core::Result<()>>;
-
-/// Shares an operation's inputs.
-pub(super) type Make = fn(&mut Mpc) -> mpc_core::Result<Run>;
+type Run<P> = Box<dyn FnMut(&mut P) -> mpc_core::Result<()>>;
 
 /// A named operation.
 pub(super) struct Operation {
     pub(super) name: &'static str,
     pub(super) size: &'static str,
-    pub(super) make: Make,
+    pub(super) work: Work,
+}
+
+/// The work of an operation.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    /// A number of elements, and the bits that they take.
+    Relu(usize, u32),
+    Negative,
+    TruncateRelu,
+    Multiply,
+    MatMul(usize),
+    /// Shapes of input and weights, stride and border.
+    Conv(&'static [usize], &'static [usize], usize, usize),
+    Softmax([usize; 2]),
+    Exp,
+    Reciprocal,
+    Sqrt,
+    Sort(usize),
+    MaxPool,
 }
 
 /// All operations. Names key a history of results.
 const OPERATIONS: &[Operation] = &[
-    Operation { name: "relu/1e4", size: "10^4", make: |mpc| relu(mpc, 10_000, 64) },
-    Operation { name: "relu/1e5", size: "10^5", make: |mpc| relu(mpc, 100_000, 64) },
-    Operation { name: "relu/1e6", size: "10^6", make: |mpc| relu(mpc, 1_000_000, 64) },
-    Operation { name: "relu-w32/1e6", size: "10^6", make: |mpc| relu(mpc, 1_000_000, 32) },
-    Operation { name: "ltz/1e6", size: "10^6", make: negative },
-    Operation { name: "trunc-relu/1e6", size: "10^6", make: fused },
-    Operation { name: "mul-trunc/1e6", size: "10^6", make: multiply },
-    Operation { name: "matmul/256", size: "256^3", make: |mpc| matmul(mpc, 256) },
-    Operation { name: "matmul/1024", size: "1024^3", make: |mpc| matmul(mpc, 1024) },
-    Operation { name: "matmul/2048", size: "2048^3", make: |mpc| matmul(mpc, 2048) },
-    Operation {
-        name: "conv/resnet-block",
-        size: "1x64x56x56, 64 of 3x3",
-        make: |mpc| conv(mpc, &[1, 64, 56, 56], &[64, 64, 3, 3], 1, 1),
-    },
-    Operation {
-        name: "conv/alexnet-1",
-        size: "1x3x224x224, 64 of 11x11 / 4",
-        make: |mpc| conv(mpc, &[1, 3, 224, 224], &[64, 3, 11, 11], 4, 2),
-    },
-    Operation {
-        name: "conv/batch32-11x11",
-        size: "32x3x32x32, 64 of 11x11 / 4",
-        make: |mpc| conv(mpc, &[32, 3, 32, 32], &[64, 3, 11, 11], 4, 2),
-    },
-    Operation { name: "softmax/128x10", size: "128x10", make: |mpc| softmax(mpc, [128, 10]) },
-    Operation { name: "softmax/128x200", size: "128x200", make: |mpc| softmax(mpc, [128, 200]) },
-    Operation { name: "exp/1e5", size: "10^5 in -8..2", make: |mpc| apply(mpc, exp, -8.0, 2.0) },
-    Operation {
-        name: "reciprocal/1e5",
-        size: "10^5 in 0.05..50",
-        make: |mpc| apply(mpc, reciprocal, 0.05, 50.0),
-    },
-    Operation {
-        name: "sqrt/1e5",
-        size: "10^5 in 0.05..50",
-        make: |mpc| apply(mpc, sqrt, 0.05, 50.0),
-    },
-    Operation { name: "sort/1e3", size: "10^3", make: |mpc| sort(mpc, 1000) },
-    Operation { name: "sort/1e4", size: "10^4", make: |mpc| sort(mpc, 10_000) },
-    Operation { name: "maxpool/112", size: "1x64x112x112, 2x2", make: max_pool },
+    at("relu/1e4", "10^4", Work::Relu(10_000, 64)),
+    at("relu/1e5", "10^5", Work::Relu(100_000, 64)),
+    at("relu/1e6", "10^6", Work::Relu(1_000_000, 64)),
+    at("relu-w32/1e6", "10^6", Work::Relu(1_000_000, 32)),
+    at("ltz/1e6", "10^6", Work::Negative),
+    at("trunc-relu/1e6", "10^6", Work::TruncateRelu),
+    at("mul-trunc/1e6", "10^6", Work::Multiply),
+    at("matmul/256", "256^3", Work::MatMul(256)),
+    at("matmul/1024", "1024^3", Work::MatMul(1024)),
+    at("matmul/2048", "2048^3", Work::MatMul(2048)),
+    at(
+        "conv/resnet-block",
+        "1x64x56x56, 64 of 3x3",
+        Work::Conv(&[1, 64, 56, 56], &[64, 64, 3, 3], 1, 1),
+    ),
+    at(
+        "conv/alexnet-1",
+        "1x3x224x224, 64 of 11x11 / 4",
+        Work::Conv(&[1, 3, 224, 224], &[64, 3, 11, 11], 4, 2),
+    ),
+    at(
+        "conv/batch32-11x11",
+        "32x3x32x32, 64 of 11x11 / 4",
+        Work::Conv(&[32, 3, 32, 32], &[64, 3, 11, 11], 4, 2),
+    ),
+    at("softmax/128x10", "128x10", Work::Softmax([128, 10])),
+    at("softmax/128x200", "128x200", Work::Softmax([128, 200])),
+    at("exp/1e5", "10^5 in -8..2", Work::Exp),
+    at("reciprocal/1e5", "10^5 in 0.05..50", Work::Reciprocal),
+    at("sqrt/1e5", "10^5 in 0.05..50", Work::Sqrt),
+    at("sort/1e3", "10^3", Work::Sort(1000)),
+    at("sort/1e4", "10^4", Work::Sort(10_000)),
+    at("maxpool/112", "1x64x112x112, 2x2", Work::MaxPool),
 ];
+
+/// An operation of a name and size.
+pub(super) const fn at(name: &'static str, size: &'static str, work: Work) -> Operation {
+    Operation { name, size, work }
+}
 
 /// Fraction bits of the operands.
 const FRAC: u32 = 20;
@@ -93,7 +105,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
     OPERATIONS.iter().try_for_each(|operation| run(bench, operation.name, operation, setup))
 }
 
-/// Measures an operation as a case.
+/// Measures an operation as a case; of a protocol with a live dealer, beside the same of replicated sharing.
 pub(super) fn run(
     bench: &mut Bench,
     name: &str,
@@ -102,9 +114,17 @@ pub(super) fn run(
 ) -> Result<()> {
     bench.case(name, |case| {
         let outcome = measure(operation, setup, case.effort())?;
+        let beside = setup.beside().map(|setup| measure(operation, setup, case.effort()));
         case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
         case.size(operation.size).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
+        if let Some(beside) = beside.transpose()? {
+            case.reference("replicated sharing", beside.timing);
+            eprintln!(
+                "  {} B a party beside {} B of replicated sharing, {} rounds beside {}; the dealer sent {} B",
+                outcome.bytes, beside.bytes, outcome.rounds, beside.rounds, outcome.dealt
+            );
+        }
         Ok(())
     })
 }
@@ -124,7 +144,10 @@ struct Outcome {
     seconds: Vec<f64>,
     /// Of protocol and engine.
     names: [String; 2],
+    /// Of the party that sent most.
     bytes: u64,
+    /// Of a live dealer.
+    dealt: u64,
     rounds: u64,
 }
 
@@ -140,14 +163,12 @@ struct Measured {
 }
 
 fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcome> {
-    let tapes = match setup.protocol {
-        super::Protocol::Rss => None,
-        super::Protocol::RssDealt => Some(deal(operation, setup, effort)?),
-    };
+    let plays = setup.protocol.plays_tapes();
+    let tapes = plays.then(|| deal(operation, setup, effort)).transpose()?;
     let plan = Plan { case: operation.name.to_owned(), setup, effort, tapes };
     let measured = match setup.network {
         Network::InProcess => {
-            let all = party::threads(operation.name, &setup, |session| plan.run(session));
+            let all = party::threads(operation.name, &setup, |session| plan.run_any(session));
             // The process is one, so each party has counted the CPU time of all.
             all.map(|mut all| {
                 all.iter_mut().skip(1).for_each(|party| party.cpu = 0.0);
@@ -162,30 +183,33 @@ fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcom
     if let Some(tapes) = &plan.tapes {
         fs::remove_dir_all(tapes)?;
     }
-    combine(&measured?)
+    combine(setup.protocol, &measured?)
 }
 
 /// Makes the tapes of a measurement, in a separate folder.
 fn deal(operation: &Operation, setup: Setup, effort: Effort) -> Result<PathBuf> {
     let folder = env::temp_dir().join(format!("trefoil-bench-tapes-{}", process::id()));
-    let run = |mpc: &mut Mpc, run: &mut Run| run(mpc);
-    party::deal(&setup, &effort, &folder, WARM_UP + 1, operation.make, run)?;
+    let run = |mpc: &mut Mpc, run: &mut Run<Mpc>| run(mpc);
+    let make = |mpc: &mut Mpc| operation.work.prepare(mpc);
+    party::deal(&setup, &effort, &folder, WARM_UP + 1, make, run)?;
     Ok(folder)
 }
 
-fn combine(parties: &[Measured]) -> Result<Outcome> {
+fn combine(protocol: ProtocolChoice, members: &[Measured]) -> Result<Outcome> {
+    let (parties, dealers) = members.split_at(protocol.parties());
     let runs = parties[0].seconds.len();
     ensure!(parties.iter().all(|party| party.seconds.len() == runs), "parties ran differently");
     // A run lasts until the last party is done.
     let slowest = |run: usize| parties.iter().map(|party| party.seconds[run]).fold(0.0, f64::max);
     let seconds: Vec<f64> = (0..runs).map(slowest).collect();
-    let cpu = parties.iter().map(|party| party.cpu).sum();
+    let cpu = members.iter().map(|party| party.cpu).sum();
     let depth = |at: usize| parties.iter().map(|party| party.depth[at]).max().unwrap_or(0);
     Ok(Outcome {
         timing: Timing::from_runs(seconds.clone(), Some(cpu)),
         seconds,
         names: parties[0].names.clone(),
         bytes: parties.iter().map(|party| party.bytes).max().unwrap_or(0),
+        dealt: dealers.iter().map(|dealer| dealer.bytes).sum(),
         rounds: u64::from(depth(1) - depth(0)),
     })
 }
@@ -201,40 +225,43 @@ struct Plan {
 }
 
 impl Plan {
-    fn run(&self, session: Session) -> Result<Measured> {
-        let (mut mpc, meter, tape) = party::join_with(session, &self.setup, self.tapes.as_deref())?;
-        let tape = tape.as_ref();
+    /// Runs one party of the plan's protocol.
+    fn run_any(&self, session: Session) -> Result<Measured> {
+        by_protocol!(self.setup.protocol, P => self.run::<P>(session))
+    }
+
+    fn run<P: Measurable>(&self, session: Session) -> Result<Measured> {
+        let mut party = Joined::<P>::new(session, &self.setup, self.tapes.as_deref())?;
         let mut known = OPERATIONS.iter().chain(figures::OPERATIONS);
         let operation = known.find(|known| known.name == self.case);
         let operation = operation.with_context(|| format!("no case {}", self.case))?;
-        let mut run = (operation.make)(&mut mpc)?;
+        let mut run = operation.work.prepare(&mut party.mpc)?;
         for _ in 0..WARM_UP {
-            next_place(&mut mpc, tape)?;
-            run(&mut mpc)?;
+            party.next_run()?;
+            run(&mut party.mpc)?;
         }
-        next_place(&mut mpc, tape)?;
-        barrier(&mut mpc)?;
+        party.next_run()?;
         let clock = Instant::now();
-        run(&mut mpc)?;
+        run(&mut party.mpc)?;
         let one = clock.elapsed().as_secs_f64();
-        let runs = agree_on_runs(&mut mpc, &self.effort, one)?.min(places_left(tape));
+        let runs = party.agree_on_runs(&self.effort, one)?;
         let (mut seconds, mut bytes, mut depth) = (Vec::with_capacity(runs), 0, [0; 2]);
         let before = cpu_seconds().unwrap_or(0.0);
         for _ in 0..runs {
-            next_place(&mut mpc, tape)?;
-            barrier(&mut mpc)?;
-            let start = meter.stats();
+            party.next_run()?;
+            let start = party.meter.stats();
             let clock = Instant::now();
-            run(&mut mpc)?;
-            mpc.verify()?;
+            run(&mut party.mpc)?;
+            party.mpc.verify()?;
             seconds.push(clock.elapsed().as_secs_f64());
-            let end = meter.stats();
+            let end = party.meter.stats();
             bytes = end.bytes_sent() - start.bytes_sent();
             depth = [start.depth, end.depth];
         }
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
-        let names = party::names(&mpc);
-        mpc.close()?;
+        let names = party.names();
+        drop(run);
+        party.finish()?;
         Ok(Measured { seconds, cpu, bytes, depth, names })
     }
 }
@@ -248,14 +275,47 @@ pub(super) fn party(args: &[String]) -> Result<()> {
     let plan: Plan = serde_json::from_str(plan).context("not a measurement")?;
     let endpoint = parties::joined()?.context("not started as a party")?;
     let session = endpoint.session(&party::job(&plan.case, &plan.setup)?)?;
-    println!("{}", serde_json::to_string(&plan.run(session)?)?);
+    println!("{}", serde_json::to_string(&plan.run_any(session)?)?);
     Ok(())
 }
 
 // -- the operations ----------------------------------------------------------------------------
 
+impl Work {
+    /// Shares an operation's inputs.
+    fn prepare<P: Measurable>(self, mpc: &mut P) -> mpc_core::Result<Run<P>> {
+        match self {
+            Self::Relu(n, width) => relu(mpc, n, width),
+            Self::Negative => negative(mpc),
+            Self::TruncateRelu => {
+                let mode = TruncationMode::Early;
+                elementwise(mpc, Finish::TruncateRelu { bits: FRAC, mode, keep: false })
+            }
+            Self::Multiply => elementwise(mpc, truncate()),
+            Self::MatMul(n) => matmul(mpc, n),
+            Self::Conv(input, weight, stride, border) => conv(mpc, input, weight, stride, border),
+            Self::Softmax(dims) => {
+                let x = numbers(mpc, &dims, [-8.0, 8.0])?;
+                Ok(Box::new(move |mpc| functions::softmax(mpc, &x, 1).map(drop)))
+            }
+            Self::Exp => apply(mpc, exp, -8.0, 2.0),
+            Self::Reciprocal => apply(mpc, reciprocal, 0.05, 50.0),
+            Self::Sqrt => apply(mpc, sqrt, 0.05, 50.0),
+            Self::Sort(n) => {
+                let x = numbers(mpc, &[n], [-8.0, 8.0])?;
+                Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
+            }
+            Self::MaxPool => max_pool(mpc),
+        }
+    }
+}
+
 /// A shared tensor of words below `2^bits` in magnitude.
-fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<AnyTensor>> {
+fn secret<P: Protocol<Engine = AnyEngine>>(
+    mpc: &mut P,
+    dims: &[usize],
+    bits: u32,
+) -> mpc_core::Result<P::Share> {
     let shape = Shape::new(dims)?;
     let mut draw = SplitMix64::new(dims.iter().sum::<usize>() as u64 + u64::from(bits));
     let words = (0..shape.len()).map(|_| draw.signed(bits)).collect();
@@ -264,7 +324,7 @@ fn secret(mpc: &mut Mpc, dims: &[usize], bits: u32) -> mpc_core::Result<Share<An
     Ok(party::input(mpc, &[shape], mine)?.remove(0))
 }
 
-pub(super) fn relu(mpc: &mut Mpc, n: usize, width: u32) -> mpc_core::Result<Run> {
+fn relu<P: Measurable>(mpc: &mut P, n: usize, width: u32) -> mpc_core::Result<Run<P>> {
     let x = secret(mpc, &[n], (width - 1).min(40))?;
     Ok(Box::new(move |mpc| {
         let then = Then { not_negative: &[&x], ..Then::default() };
@@ -272,66 +332,55 @@ pub(super) fn relu(mpc: &mut Mpc, n: usize, width: u32) -> mpc_core::Result<Run>
     }))
 }
 
-fn negative(mpc: &mut Mpc) -> mpc_core::Result<Run> {
+fn negative<P: Measurable>(mpc: &mut P) -> mpc_core::Result<Run<P>> {
     let x = secret(mpc, &[1_000_000], 40)?;
     Ok(Box::new(move |mpc| {
         mpc.compare_one(Compare { value: &x, width: 64, then: Then::word() }).map(drop)
     }))
 }
 
-fn product(
-    mpc: &mut Mpc,
-    op: &Bilinear,
-    x: &Share<AnyTensor>,
-    y: &Share<AnyTensor>,
-    finish: Ending,
-) -> mpc_core::Result<()> {
-    mpc.product(Product::new(op.clone(), x, y, finish)).map(drop)
+/// The usual end of a product.
+fn truncate<B>() -> Finish<'static, B> {
+    Finish::Truncate { bits: FRAC, mode: TruncationMode::Default }
 }
 
-/// The final step of a product here; it does not need bits.
-type Ending = Finish<'static, BitShare<AnyTensor>>;
-
-const TRUNCATE: Ending = Finish::Truncate { bits: FRAC, mode: TruncationMode::Default };
-
-fn multiply(mpc: &mut Mpc) -> mpc_core::Result<Run> {
-    elementwise(mpc, TRUNCATE)
-}
-
-fn fused(mpc: &mut Mpc) -> mpc_core::Result<Run> {
-    let mode = TruncationMode::Early;
-    elementwise(mpc, Finish::TruncateRelu { bits: FRAC, mode, keep: false })
-}
-
-fn elementwise(mpc: &mut Mpc, finish: Ending) -> mpc_core::Result<Run> {
+fn elementwise<P: Measurable>(
+    mpc: &mut P,
+    finish: Finish<'static, P::Bits>,
+) -> mpc_core::Result<Run<P>>
+where
+    P::Bits: Sync,
+{
     let (x, y) = (secret(mpc, &[1_000_000], 30)?, secret(mpc, &[1_000_000], 29)?);
-    Ok(Box::new(move |mpc| product(mpc, &Bilinear::Mul, &x, &y, finish)))
+    Ok(Box::new(move |mpc| mpc.product(Product::new(Bilinear::Mul, &x, &y, finish)).map(drop)))
 }
 
-fn matmul(mpc: &mut Mpc, n: usize) -> mpc_core::Result<Run> {
+fn matmul<P: Measurable>(mpc: &mut P, n: usize) -> mpc_core::Result<Run<P>> {
     let (x, y) = (secret(mpc, &[n, n], 24)?, secret(mpc, &[n, n], 23)?);
-    Ok(Box::new(move |mpc| product(mpc, &Bilinear::MATMUL, &x, &y, TRUNCATE)))
+    Ok(Box::new(move |mpc| {
+        mpc.product(Product::new(Bilinear::MATMUL, &x, &y, truncate())).map(drop)
+    }))
 }
 
-pub(super) fn conv(
-    mpc: &mut Mpc,
+fn conv<P: Measurable>(
+    mpc: &mut P,
     input: &[usize],
     weight: &[usize],
     stride: usize,
     border: usize,
-) -> mpc_core::Result<Run> {
+) -> mpc_core::Result<Run<P>> {
     let (x, y) = (secret(mpc, input, 24)?, secret(mpc, weight, 22)?);
     let window = Window::new([weight[2], weight[3]], [stride, stride]).padded([border; 4]);
     let op = Bilinear::Conv(ConvSpec::new(window));
-    Ok(Box::new(move |mpc| product(mpc, &op, &x, &y, TRUNCATE)))
+    Ok(Box::new(move |mpc| mpc.product(Product::new(op.clone(), &x, &y, truncate())).map(drop)))
 }
 
 /// Secret numbers, uniform in a range.
-fn numbers(
-    mpc: &mut Mpc,
+fn numbers<P: Measurable>(
+    mpc: &mut P,
     dims: &[usize],
     [low, high]: [f64; 2],
-) -> mpc_core::Result<SecretTensor<Mpc>> {
+) -> mpc_core::Result<SecretTensor<P>> {
     let shape = Shape::new(dims)?;
     let mut draw = SplitMix64::new(17);
     let unit = f64::from(1 << FRAC);
@@ -342,26 +391,21 @@ fn numbers(
     Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
 }
 
-fn softmax(mpc: &mut Mpc, dims: [usize; 2]) -> mpc_core::Result<Run> {
-    let x = numbers(mpc, &dims, [-8.0, 8.0])?;
-    Ok(Box::new(move |mpc| functions::softmax(mpc, &x, 1).map(drop)))
-}
-
-fn sort(mpc: &mut Mpc, n: usize) -> mpc_core::Result<Run> {
-    let x = numbers(mpc, &[n], [-8.0, 8.0])?;
-    Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
-}
-
 /// A function of one number.
-type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> mpc_core::Result<SecretTensor<Mpc>>;
+type Function<P> = fn(&mut P, &SecretTensor<P>) -> mpc_core::Result<SecretTensor<P>>;
 
-fn apply(mpc: &mut Mpc, function: Function, low: f64, high: f64) -> mpc_core::Result<Run> {
+fn apply<P: Measurable>(
+    mpc: &mut P,
+    function: Function<P>,
+    low: f64,
+    high: f64,
+) -> mpc_core::Result<Run<P>> {
     let x = numbers(mpc, &[100_000], [low, high])?;
     Ok(Box::new(move |mpc| function(mpc, &x).map(drop)))
 }
 
 /// The four words of each window apart, then a tournament: values out of a truncation, 44 bits wide.
-fn max_pool(mpc: &mut Mpc) -> mpc_core::Result<Run> {
+fn max_pool<P: Measurable>(mpc: &mut P) -> mpc_core::Result<Run<P>> {
     let x = secret(mpc, &[1, 64, 112, 112], 40)?;
     Ok(Box::new(move |mpc| {
         let windows = View::Windows(Window::new([2, 2], [2, 2]));

@@ -121,6 +121,7 @@ const LAYERS: &[Layer] = &[
             "models",
             "nn-layers",
             "additive-dealer",
+            "dealt-protocols",
             "rss-protocols",
             "mpc-core",
             "dist-proofs",
