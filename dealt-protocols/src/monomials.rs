@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use mpc_core::Result;
+use mpc_core::{Error, Result};
 use ring_arith::{Engine, Tensor};
 
 use crate::{
@@ -37,23 +37,40 @@ impl Monomials<'_> {
         masks.try_fold(first, |product, mask| zip(&product, mask, |x, y| x & y))
     }
 
-    /// This party's addend of the product of a set; `dealt` are those of the masks' products.
+    /// This party's addend of the product of a set; `dealt` are those of the masks' products. Block by block, so that
+    /// terms stay in the cache.
     fn product(&self, wanted: u8, sets: &[u8], dealt: &[Tensor], first: bool) -> Result<Tensor> {
+        const BLOCK: usize = 1024;
         let shape = self.factors[0].shape().clone();
-        let mut sum = vec![0; shape.len()];
+        // Each term: the addends of a product of masks, or none for the public term, and the public factors.
+        let mut terms = Vec::new();
         for set in subsets(wanted) {
-            let mut term = match (set.count_ones(), sets.binary_search(&set)) {
+            let masks = match (set.count_ones(), sets.binary_search(&set)) {
                 (0, _) if !first => continue,
-                (0, _) => vec![u64::MAX; sum.len()],
-                (1, _) => self.factors[set.trailing_zeros() as usize].mask.words().to_vec(),
-                (_, Ok(at)) => dealt[at].words().to_vec(),
-                (_, Err(_)) => continue,
+                (0, _) => None,
+                (1, _) => Some(self.factors[set.trailing_zeros() as usize].mask.words()),
+                (_, Ok(at)) => Some(dealt[at].words()),
+                (_, Err(_)) => return Err(Error::unanswered("products of bits")),
             };
-            for k in members(wanted & !set) {
-                let public = self.factors[k].masked.words();
-                term.iter_mut().zip(public).for_each(|(term, &b)| *term &= b);
+            let public = members(wanted & !set).map(|k| self.factors[k].masked.words());
+            terms.push((masks, public.collect::<Vec<_>>()));
+        }
+        let mut sum = vec![0; shape.len()];
+        let mut term = [0; BLOCK];
+        for (block, sum) in sum.chunks_mut(BLOCK).enumerate() {
+            let place = block * BLOCK..block * BLOCK + sum.len();
+            let term = &mut term[..sum.len()];
+            for (masks, public) in &terms {
+                match masks {
+                    Some(masks) => term.copy_from_slice(&masks[place.clone()]),
+                    None => term.fill(u64::MAX),
+                }
+                for factor in public {
+                    let factor = &factor[place.clone()];
+                    term.iter_mut().zip(factor).for_each(|(term, &b)| *term &= b);
+                }
+                sum.iter_mut().zip(&*term).for_each(|(sum, &term)| *sum ^= term);
             }
-            sum.iter_mut().zip(term).for_each(|(sum, term)| *sum ^= term);
         }
         Ok(Tensor::new(shape, sum)?)
     }
