@@ -36,6 +36,13 @@ fn product(mpc: &mut Mpc) -> Result<()> {
     mpc.product(Product::new(Bilinear::Mul, &x, &x, finish)).map(drop)
 }
 
+/// As many elements of the result.
+fn matrices(mpc: &mut Mpc) -> Result<()> {
+    let x = mpc.constant(&Tensor::of([8, 8], &[7; N])?)?;
+    let finish = Finish::Truncate { bits: 20, mode: TruncationMode::Default };
+    mpc.product(Product::new(Bilinear::MATMUL, &x, &x, finish)).map(drop)
+}
+
 fn sign(mpc: &mut Mpc) -> Result<()> {
     let x = words(mpc)?;
     mpc.compare_one(Compare { value: &x, width: 64, then: Then::bit() }).map(drop)
@@ -63,6 +70,7 @@ fn methods_send_what_the_readme_says() {
             (report.rounds, report.bytes / (N / 8 * parties * (parties - 1)) as u64)
         };
         assert_eq!(cost(product), (2, 84));
+        assert_eq!(cost(matrices), (2, 84));
         assert_eq!(cost(sign), (3, 39));
         assert_eq!(cost(relu), (4, 103));
         assert_eq!(cost(layer), (5, 155));
