@@ -8,6 +8,9 @@ pub(crate) mod infer;
 pub(crate) mod norm;
 pub(crate) mod op;
 mod parameters;
+mod past;
+mod sizes;
+mod state;
 
 use ring_arith::Shape;
 
@@ -16,6 +19,8 @@ pub use op::{
     BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
     Unary,
 };
+pub use sizes::Sizes;
+pub(crate) use state::State;
 
 use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
@@ -39,6 +44,9 @@ pub struct Graph {
     pub(crate) outputs: Vec<(String, ValueId)>,
     pub(crate) batch: usize,
     pub(crate) any_batch: bool,
+    /// The cached positions that shapes are shown for, if anything grows with them.
+    pub(crate) past: Option<usize>,
+    pub(crate) states: Vec<State>,
 }
 
 /// One operation of a [`Graph`].
@@ -119,8 +127,16 @@ impl Graph {
     /// An empty network, built for one batch size. Its plan serves every batch size, if all that
     /// depends on it is written with [`Dim::Batch`] or [`Dim::Rest`].
     pub fn new(batch: usize) -> Self {
-        let (nodes, constants, inputs, outputs) = (vec![], vec![], vec![], vec![]);
-        Self { nodes, constants, inputs, outputs, batch, any_batch: true }
+        Self {
+            nodes: vec![],
+            constants: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            batch,
+            any_batch: true,
+            past: None,
+            states: vec![],
+        }
     }
 
     /// The operations, with their names in the model and their kinds; without inputs and constants.
@@ -132,6 +148,11 @@ impl Graph {
     /// The batch size that shapes are shown for.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// The sizes that shapes are shown for.
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes { batch: self.batch, past: self.past.unwrap_or(0) }
     }
 
     /// An input of real numbers.
@@ -167,7 +188,8 @@ impl Graph {
         integer: bool,
         frac: Option<u32>,
     ) -> Result<ValueId> {
-        let fixed = dims.iter().map(|&d| infer::resolve(d, self.batch)).collect::<Option<Vec<_>>>();
+        let fixed =
+            dims.iter().map(|&d| infer::resolve(d, self.sizes())).collect::<Option<Vec<_>>>();
         let fixed =
             fixed.ok_or_else(|| Error::invalid("input", "every dimension must be given"))?;
         let shape = checked_shape("input", fixed)?;
@@ -209,16 +231,16 @@ impl Graph {
         inputs: &[ValueId],
     ) -> Result<ValueId> {
         let shapes: Vec<_> = inputs.iter().map(|&id| self.shape(id)).collect();
-        let shape = infer::output_shape(&op, &shapes, self.batch).map_err(|e| e.at(name))?;
+        let shape = infer::output_shape(&op, &shapes, self.sizes()).map_err(|e| e.at(name))?;
         let operands: Option<Vec<_>> = inputs.iter().map(|&id| self.constant_of(id)).collect();
         // A broadcast weight is kept small, and may depend on the batch; lists of sizes are needed.
         let grows = matches!(op, Op::Broadcast(_))
             && operands.as_ref().is_some_and(|c| c.iter().any(|c| !c.value.is_int()));
-        let foldable = !inputs.is_empty() && !grows;
+        let foldable = !inputs.is_empty() && !grows && !op.grows();
         if let Some(operands) = operands.filter(|_| foldable) {
             let secret = operands.iter().any(|c| c.secret);
             let values: Vec<_> = operands.iter().map(|c| &c.value).collect();
-            let value = eval::evaluate(&op, &values, self.batch).map_err(|e| e.at(name))?;
+            let value = eval::evaluate(&op, &values, self.sizes()).map_err(|e| e.at(name))?;
             // A weight under another shape keeps its name: trained, it goes back to where it came from.
             let own = matches!(op, Op::Reshape(_)).then(|| operands[0].name.clone());
             let id = self.constant(&own.unwrap_or_else(|| name.to_owned()), value, secret);
@@ -237,7 +259,8 @@ impl Graph {
 
     /// Notes the operation that computed a constant, if it is a weight.
     fn remember(&mut self, id: ValueId, secret: bool, op: Op, inputs: &[ValueId]) -> ValueId {
-        if secret {
+        // What grows is computed again for each length: see `Graph::unify_past`.
+        if secret || self.past.is_some() {
             self.nodes[id.0].folded = Some(Folded { op, inputs: inputs.to_vec() });
         }
         id
@@ -270,13 +293,13 @@ impl Graph {
             return Ok(None);
         };
         let spread = inputs.iter().any(|&id| self.broadcast_of(id).is_some());
-        if !spread || !(elements || views) {
+        if !spread || !(elements || views) || self.has_growing(op, inputs) {
             return Ok(None);
         }
         let secret = operands.iter().any(|c| c.secret);
         let scalars = operands.iter().map(|c| c.value.reshape([])).collect::<Result<Vec<_>>>()?;
         let value = if elements {
-            eval::evaluate(op, &scalars.iter().collect::<Vec<_>>(), self.batch)?
+            eval::evaluate(op, &scalars.iter().collect::<Vec<_>>(), self.sizes())?
         } else {
             scalars[0].clone()
         };
@@ -301,15 +324,21 @@ impl Graph {
         };
         let small = inputs.iter().map(|&id| self.shape(id).len()).all(|len| len <= MAX_WRITTEN_OUT);
         let computes = !inputs.is_empty() && !matches!(op, Op::Broadcast(_));
-        if self.any_batch || !computes || !small || shape.len() > MAX_WRITTEN_OUT {
+        let open = self.any_batch || self.has_growing(op, inputs);
+        if open || !computes || !small || shape.len() > MAX_WRITTEN_OUT {
             return Ok(None);
         }
         let secret = constants.iter().any(|c| c.secret);
         let whole = inputs.iter().map(|&id| self.known(id)).collect::<Result<Option<Vec<_>>>>()?;
         let Some(whole) = whole else { return Ok(None) };
         let values: Vec<_> = whole.iter().collect();
-        let value = eval::evaluate(op, &values, self.batch).map_err(|e| e.at(name))?;
+        let value = eval::evaluate(op, &values, self.sizes()).map_err(|e| e.at(name))?;
         Ok(Some((self.constant(name, value, secret), secret)))
+    }
+
+    /// True if an operation or one of its operands is written with [`Dim::Past`].
+    fn has_growing(&self, op: &Op, inputs: &[ValueId]) -> bool {
+        op.grows() || inputs.iter().any(|id| self.nodes[id.0].op.grows())
     }
 
     /// Moves some inputs after the others.
@@ -368,7 +397,7 @@ impl Graph {
             return Ok(Some(constant.value.clone()));
         }
         let Some(constant) = self.broadcast_of(value) else { return Ok(None) };
-        eval::evaluate(&self.nodes[value.0].op, &[&constant.value], self.batch).map(Some)
+        eval::evaluate(&self.nodes[value.0].op, &[&constant.value], self.sizes()).map(Some)
     }
 
     /// A broadcast constant as a constant of its full size; any other value as it is.
@@ -379,7 +408,7 @@ impl Graph {
         let Some(c) = self.broadcast_of(value) else { return Ok(value) };
         let secret = c.secret;
         let Node { name, op, inputs, .. } = self.nodes[value.0].clone();
-        let whole = eval::evaluate(&op, &[&c.value], self.batch)?;
+        let whole = eval::evaluate(&op, &[&c.value], self.sizes())?;
         let id = self.constant(&name, whole, secret);
         Ok(self.remember(id, secret, op, &inputs))
     }
@@ -403,7 +432,7 @@ impl Graph {
         let constants: Vec<_> = self.constants.iter().map(|c| c.value.clone()).collect();
         let nodes: Vec<_> = self.nodes.iter().map(Node::view).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|(_, id)| id.0).collect();
-        eval::run(&nodes, &constants, inputs, &outputs, self.batch)
+        eval::run(&nodes, &constants, inputs, &outputs, self.sizes())
     }
 
     pub(crate) fn constant_of(&self, value: ValueId) -> Option<&Constant> {

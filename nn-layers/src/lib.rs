@@ -16,11 +16,11 @@ pub mod train;
 pub use error::{Error, Result};
 pub use graph::{
     BatchNorm, Binary, Dim, Exactness, Graph, Kernel, Linear as LinearOp, LinearFinish, LinearMap,
-    Op, Pool, Reduce, Unary, ValueId,
+    Op, Pool, Reduce, Sizes, Unary, ValueId,
 };
 pub use host::{HostData, HostTensor, MAX_ELEMENTS};
 pub use mpc_core::functions::Centre;
 pub use plan::{
-    Compiled, Excess, InputSpec, Inspected, Inspection, LayerInfo, Observer, Operation, Outside,
-    Plan, PlanOptions, Refusal, StepInfo, WeightSpec,
+    Caches, Compiled, Excess, InputSpec, Inspected, Inspection, LayerInfo, Observer, Operation,
+    Outside, Plan, PlanOptions, Refusal, StateSpec, StepInfo, WeightSpec,
 };

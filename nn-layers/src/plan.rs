@@ -16,6 +16,7 @@ mod record;
 mod run;
 mod schedule;
 mod size;
+mod step;
 
 use std::borrow::Borrow;
 
@@ -28,10 +29,11 @@ pub use inspect::{Inspected, Inspection, Outside, Refusal};
 pub use observe::{Observer, StepInfo};
 pub(crate) use record::Values;
 pub use size::{LayerInfo, Operation};
+pub use step::{Caches, StateSpec};
 
 use crate::graph::eval::NodeView;
 use crate::graph::infer;
-use crate::graph::{Dim, Op, eval};
+use crate::graph::{Dim, Op, Sizes, eval};
 use crate::host::CHUNK;
 use crate::{Error, HostTensor, Result};
 
@@ -51,6 +53,10 @@ pub struct Plan {
     pub(crate) weights: Vec<usize>,
     pub(crate) nodes: Vec<PlanNode>,
     pub(crate) outputs: Vec<(String, usize)>,
+    /// Values that stay from step to step.
+    pub(crate) states: Vec<StateSpec>,
+    /// True for each node that every party computes in the clear from numbers of the structure and lengths.
+    pub(crate) public: Vec<bool>,
     /// Fraction bits of every node's value.
     pub(crate) fracs: Vec<u32>,
     /// The truncation mode of every node's value, for linear layers.
@@ -148,20 +154,21 @@ impl Plan {
         self.steps.len()
     }
 
-    /// Shapes of the inputs for a batch size.
+    /// Shapes of the inputs for a batch size, or for that and a number of cached positions.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan does not serve it.
-    pub fn input_shapes(&self, batch: usize) -> Result<Vec<Shape>> {
-        check::input_shapes(self, batch)
+    pub fn input_shapes(&self, sizes: impl Into<Sizes>) -> Result<Vec<Shape>> {
+        check::input_shapes(self, sizes.into())
     }
 
-    /// Shapes of the results for a batch size, without running anything.
+    /// Shapes of the results for a batch size, or for that and a number of cached positions, without running
+    /// anything.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan does not serve it, [`Error::Node`] if a value would be too large.
-    pub fn output_shapes(&self, batch: usize) -> Result<Vec<Shape>> {
-        let shapes = check::shapes(self, batch)?;
+    pub fn output_shapes(&self, sizes: impl Into<Sizes>) -> Result<Vec<Shape>> {
+        let shapes = check::shapes(self, sizes)?;
         Ok(self.outputs.iter().map(|&(_, i)| shapes[i].clone()).collect())
     }
 
@@ -170,7 +177,15 @@ impl Plan {
     /// # Errors
     /// [`Error::Argument`] naming the input that fits no batch size.
     pub fn batch_of(&self, shapes: &[&Shape]) -> Result<usize> {
-        check::batch_of(self, shapes)
+        Ok(self.sizes_of(shapes)?.batch)
+    }
+
+    /// The batch size and the number of cached positions for which the inputs have these shapes.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the input that fits no sizes.
+    pub fn sizes_of(&self, shapes: &[&Shape]) -> Result<Sizes> {
+        check::sizes_of(self, shapes)
     }
 
     /// The words of the weights, ready to be secret-shared. Weights that are given away are dropped one by one.
@@ -212,12 +227,18 @@ impl Plan {
         changes.map(|(spec, value)| change(&spec.name, &spec.shape, spec.frac, value)).collect()
     }
 
-    /// The words of input number `index` for a batch size, ready to be secret-shared.
+    /// The words of input number `index` for a batch size, or for that and a number of cached positions, ready to be
+    /// secret-shared.
     ///
     /// # Errors
     /// [`Error::Argument`] if shape or values do not fit.
-    pub fn encode_input(&self, index: usize, batch: usize, value: &HostTensor) -> Result<Tensor> {
-        let shapes = self.input_shapes(batch)?;
+    pub fn encode_input(
+        &self,
+        index: usize,
+        sizes: impl Into<Sizes>,
+        value: &HostTensor,
+    ) -> Result<Tensor> {
+        let shapes = self.input_shapes(sizes)?;
         let (Some(spec), Some(shape)) = (self.inputs.get(index), shapes.get(index)) else {
             return Err(Error::plan(format!("there is no input {index}")));
         };
@@ -271,8 +292,8 @@ impl Plan {
         inputs: &[HostTensor],
     ) -> Result<Vec<HostTensor>> {
         let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
-        let batch = self.batch_of(&shapes)?;
-        for ((spec, x), shape) in self.inputs.iter().zip(inputs).zip(self.input_shapes(batch)?) {
+        let sizes = self.sizes_of(&shapes)?;
+        for ((spec, x), shape) in self.inputs.iter().zip(inputs).zip(self.input_shapes(sizes)?) {
             eval::check_input(&spec.name, x, &shape)?;
         }
         let constants = self.constant_values(weights)?;
@@ -282,7 +303,7 @@ impl Plan {
             .map(|n| NodeView { name: &n.name, op: &n.op, inputs: n.inputs.clone() })
             .collect();
         let outputs: Vec<_> = self.outputs.iter().map(|o| o.1).collect();
-        eval::run(&nodes, &constants, inputs, &outputs, batch)
+        eval::run(&nodes, &constants, inputs, &outputs, sizes)
     }
 
     /// The values of all constants, given those of the weights.
@@ -417,6 +438,6 @@ fn check_shape(what: &'static str, name: &str, shape: &Shape, value: &HostTensor
 }
 
 /// The number of a dimension of an input.
-pub(crate) fn input_dim(dim: Dim, batch: usize) -> Result<usize> {
-    infer::resolve(dim, batch).ok_or_else(|| Error::plan("an input's dimension is missing"))
+pub(crate) fn input_dim(dim: Dim, sizes: Sizes) -> Result<usize> {
+    infer::resolve(dim, sizes).ok_or_else(|| Error::plan("an input's dimension is missing"))
 }

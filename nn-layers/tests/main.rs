@@ -12,6 +12,7 @@ mod planner;
 mod privacy;
 mod pytorch;
 mod ranges;
+mod steps;
 mod train_request;
 mod training;
 mod weights;

@@ -19,22 +19,29 @@ impl Graph {
             return Err(Error::invalid("batch", reason));
         }
         self.batch = batch;
+        self.reshape()?;
+        Ok(self)
+    }
+
+    /// Computes all shapes for the graph's sizes.
+    pub(super) fn reshape(&mut self) -> Result<()> {
+        let sizes = self.sizes();
         for i in 0..self.nodes.len() {
             let node = &self.nodes[i];
             let shape = match node.op {
                 Op::Input(k) => {
-                    let dims = self.inputs[k].dims.iter().map(|&d| infer::resolve(d, batch));
+                    let dims = self.inputs[k].dims.iter().map(|&d| infer::resolve(d, sizes));
                     checked_shape("input", dims.collect::<Option<Vec<_>>>().unwrap_or_default())?
                 }
                 Op::Constant(_) | Op::Parameter(_) => continue,
                 ref op => {
                     let shapes: Vec<_> = node.inputs.iter().map(|&id| self.shape(id)).collect();
-                    infer::output_shape(op, &shapes, batch).map_err(|e| e.at(&node.name))?
+                    infer::output_shape(op, &shapes, sizes).map_err(|e| e.at(&node.name))?
                 }
             };
             self.nodes[i].shape = shape;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Joins two graphs of the same network, built for different batch sizes, into one whose plan serves every

@@ -3,8 +3,8 @@
 use mpc_core::functions::Centre;
 use ring_arith::Shape;
 
-use super::infer;
 use super::op::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary};
+use super::{Sizes, infer};
 use crate::host::{conv, elementwise, matmul, reduce, views};
 use crate::{Error, HostTensor, Result};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(
     constants: &[HostTensor],
     inputs: &[HostTensor],
     outputs: &[usize],
-    batch: usize,
+    sizes: Sizes,
 ) -> Result<Vec<HostTensor>> {
     let mut last = vec![0; nodes.len()];
     for (i, node) in nodes.iter().enumerate() {
@@ -40,7 +40,7 @@ pub(crate) fn run(
             ref op => {
                 let xs: Option<Vec<_>> = node.inputs.iter().map(|&x| values[x].as_ref()).collect();
                 let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
-                evaluate(op, &xs, batch).map_err(|e| e.at(node.name))?
+                evaluate(op, &xs, sizes).map_err(|e| e.at(node.name))?
             }
         };
         values[i] = Some(value);
@@ -59,12 +59,17 @@ pub(crate) fn run(
 }
 
 /// One operation.
-pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<HostTensor> {
+pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], sizes: impl Into<Sizes>) -> Result<HostTensor> {
+    let sizes = sizes.into();
     let shapes: Vec<&Shape> = xs.iter().map(|x| x.shape()).collect();
-    let shape = infer::output_shape(op, &shapes, batch)?;
+    let shape = infer::output_shape(op, &shapes, sizes)?;
+    if let &Op::Positions { from, to } = op {
+        let [from, to] = infer::between(op.name(), [from, to], sizes)?;
+        return HostTensor::integers([to - from], (from as i64..to as i64).collect());
+    }
     let x = xs[0];
     match op {
-        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) | Op::Positions { .. } => {
             Err(Error::plan("an input has no operands"))
         }
         Op::Conv(k) => conv::conv(x, xs[1], &k.spec()),
@@ -127,8 +132,12 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], batch: usize) -> Result<Host
         Op::Reshape(_) => x.reshape(shape.dims()),
         Op::Permute(axes) => views::permute(x, axes),
         Op::Slice { axis, start, end, step } => {
-            let end = infer::resolve(*end, batch).expect("checked with the shape");
+            let end = infer::resolve(*end, sizes).expect("checked with the shape");
             views::slice(x, *axis, *start, end, *step)
+        }
+        &Op::Window { axis, start, end } => {
+            let [start, end] = infer::between(op.name(), [start, end], sizes)?;
+            views::slice(x, axis, start, end, 1)
         }
         Op::Gather { axis, indices, .. } => views::gather(x, *axis, indices)?.reshape(shape.dims()),
         Op::Pad { before, after, value } => views::pad(x, before, after, *value),

@@ -2,6 +2,7 @@
 
 use ring_arith::{Bilinear, Shape};
 
+use super::Sizes;
 use super::op::{BatchNorm, Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
 use crate::host::checked_shape;
 use crate::{Error, Result};
@@ -10,8 +11,9 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Invalid`] or [`Error::Ring`] with the mismatch.
-pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape> {
+pub(crate) fn output_shape(op: &Op, xs: &[&Shape], sizes: impl Into<Sizes>) -> Result<Shape> {
     let name = op.name();
+    let sizes = sizes.into();
     arity(op, xs.len())?;
     let shape = match op {
         Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
@@ -84,7 +86,7 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         }
         Op::OneHot(0) => return Err(Error::invalid(name, "there are no positions")),
         Op::OneHot(count) => Shape::new([xs[0].dims(), &[*count]].concat())?,
-        Op::Reshape(dims) => reshape(xs[0], dims, batch)?,
+        Op::Reshape(dims) => reshape(xs[0], dims, sizes)?,
         Op::Permute(axes) => {
             let mut seen = vec![false; xs[0].rank()];
             let valid = axes.len() == seen.len()
@@ -96,7 +98,7 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
         }
         Op::Slice { axis, start, end, step } => {
             let mut dims = with_axis(name, xs[0], *axis)?.to_vec();
-            let end = resolve(*end, batch).ok_or_else(|| Error::invalid(name, "end is missing"))?;
+            let end = resolve(*end, sizes).ok_or_else(|| Error::invalid(name, "end is missing"))?;
             if *step == 0 || *start > end || end > dims[*axis] {
                 let reason =
                     format!("{start}..{end} by {step} is not within axis {axis} of {:?}", xs[0]);
@@ -104,6 +106,20 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
             }
             dims[*axis] = (end - start).div_ceil(*step);
             Shape::new(dims)?
+        }
+        Op::Window { axis, start, end } => {
+            let mut dims = with_axis(name, xs[0], *axis)?.to_vec();
+            let [start, end] = between(name, [*start, *end], sizes)?;
+            if end > dims[*axis] {
+                let reason = format!("{start}..{end} is not within axis {axis} of {:?}", xs[0]);
+                return Err(Error::invalid(name, reason));
+            }
+            dims[*axis] = end - start;
+            Shape::new(dims)?
+        }
+        Op::Positions { from, to } => {
+            let [from, to] = between(name, [*from, *to], sizes)?;
+            Shape::new([to - from])?
         }
         Op::Gather { axis, indices, squeeze } => {
             let mut dims = with_axis(name, xs[0], *axis)?.to_vec();
@@ -131,7 +147,7 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], batch: usize) -> Result<Shape
             Shape::new(dims.collect::<Result<Vec<_>>>()?)?
         }
         Op::Broadcast(dims) => {
-            let to = dims.iter().map(|&d| resolve(d, batch)).collect::<Option<Vec<_>>>();
+            let to = dims.iter().map(|&d| resolve(d, sizes)).collect::<Option<Vec<_>>>();
             let to = to.ok_or_else(|| Error::invalid(name, "every dimension must be given"))?;
             let to = Shape::new(to)?;
             if xs[0].broadcast(&to, name)? != to {
@@ -160,24 +176,34 @@ fn clip_factor(xs: &[&Shape], pairs: usize) -> Result<Shape> {
 }
 
 /// The number of a dimension, if it is not [`Dim::Rest`].
-pub(crate) fn resolve(dim: Dim, batch: usize) -> Option<usize> {
+pub(crate) fn resolve(dim: Dim, sizes: impl Into<Sizes>) -> Option<usize> {
+    let sizes = sizes.into();
     match dim {
         Dim::Fixed(n) => Some(n),
-        Dim::Batch(n) => n.checked_mul(batch),
+        Dim::Batch(n) => n.checked_mul(sizes.batch),
+        Dim::Past { times, more } => times.checked_mul(sizes.past)?.checked_add(more),
         Dim::Rest => None,
     }
 }
 
+/// The numbers of two dimensions, the first of which is not larger.
+pub(crate) fn between(op: &'static str, ends: [Dim; 2], sizes: Sizes) -> Result<[usize; 2]> {
+    match ends.map(|end| resolve(end, sizes)) {
+        [Some(start), Some(end)] if start <= end => Ok([start, end]),
+        _ => Err(Error::invalid(op, format!("{ends:?} are no ends at {sizes}"))),
+    }
+}
+
 /// The shape that [`Op::Reshape`] gives.
-pub(crate) fn reshape(x: &Shape, dims: &[Dim], batch: usize) -> Result<Shape> {
+pub(crate) fn reshape(x: &Shape, dims: &[Dim], sizes: Sizes) -> Result<Shape> {
     let rests = dims.iter().filter(|d| **d == Dim::Rest).count();
     let known =
-        dims.iter().filter_map(|&d| resolve(d, batch)).try_fold(1usize, |n, d| n.checked_mul(d));
+        dims.iter().filter_map(|&d| resolve(d, sizes)).try_fold(1usize, |n, d| n.checked_mul(d));
     let misfit = || Error::invalid("reshape", format!("{x:?} does not fill {dims:?}"));
     let known = known.filter(|_| rests <= 1).ok_or_else(misfit)?;
     let rest = if rests == 0 { 1 } else { x.len().checked_div(known).ok_or_else(misfit)? };
     let shape =
-        Shape::new(dims.iter().map(|&d| resolve(d, batch).unwrap_or(rest)).collect::<Vec<_>>())?;
+        Shape::new(dims.iter().map(|&d| resolve(d, sizes).unwrap_or(rest)).collect::<Vec<_>>())?;
     if shape.len() == x.len() { Ok(shape) } else { Err(misfit()) }
 }
 
@@ -204,7 +230,7 @@ pub(crate) fn transposed_size(
 
 fn arity(op: &Op, got: usize) -> Result<()> {
     let wanted = match op {
-        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => 0..=0,
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) | Op::Positions { .. } => 0..=0,
         Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) => 2..=2,
         Op::MatMul { .. } | Op::Binary(_) | Op::Lookup => 2..=2,
         Op::Mask | Op::MaxPoolGrad(_) | Op::Dot(_) | Op::ScaleBy(_) => 2..=2,

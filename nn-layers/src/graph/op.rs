@@ -146,6 +146,23 @@ pub enum Op {
         /// Distance between taken indices.
         step: usize,
     },
+    /// Indices from `start` to below `end` of one axis; both may grow with the cached positions.
+    Window {
+        /// The axis.
+        axis: usize,
+        /// First index taken.
+        start: Dim,
+        /// First index not taken.
+        end: Dim,
+    },
+    /// The integers from `from` to below `to`, which may grow with the cached positions: `[to - from]`. They are
+    /// public.
+    Positions {
+        /// The first one.
+        from: Dim,
+        /// The first one that is left out.
+        to: Dim,
+    },
     /// The given indices of one axis; the axis disappears if `squeeze`.
     Gather {
         /// The axis.
@@ -209,7 +226,7 @@ impl std::fmt::Display for Exactness {
     }
 }
 
-/// One dimension of a shape: fixed, or a multiple of the batch size.
+/// One dimension of a shape: fixed, a multiple of the batch size, or one that grows with the cached positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dim {
@@ -217,6 +234,13 @@ pub enum Dim {
     Fixed(usize),
     /// This many times the batch size.
     Batch(usize),
+    /// `times` for each position that is cached, and `more` besides: see [`crate::Graph::state`].
+    Past {
+        /// For each cached position.
+        times: usize,
+        /// The rest.
+        more: usize,
+    },
     /// Whatever is left; at most once in [`Op::Reshape`].
     Rest,
 }
@@ -264,6 +288,8 @@ impl Op {
             Self::Reshape(_) => "reshape",
             Self::Permute(_) => "permute",
             Self::Slice { .. } => "slice",
+            Self::Window { .. } => "window",
+            Self::Positions { .. } => "positions",
             Self::Gather { .. } => "gather",
             Self::Pad { .. } => "pad",
             Self::Broadcast(_) => "broadcast",
@@ -329,6 +355,18 @@ impl Op {
         matches!(self, Self::Input(_) | Self::Constant(_) | Self::Parameter(_))
     }
 
+    /// True if its attributes grow with the cached positions.
+    pub(crate) fn grows(&self) -> bool {
+        let grows = |dim: &Dim| matches!(dim, Dim::Past { .. });
+        match self {
+            Self::Reshape(dims) | Self::Broadcast(dims) => dims.iter().any(grows),
+            Self::Slice { end, .. } => grows(end),
+            Self::Window { start, end, .. } => grows(start) || grows(end),
+            Self::Positions { from, to } => grows(from) || grows(to),
+            _ => false,
+        }
+    }
+
     /// True if the result consists of elements of the operands, and of public ones around them.
     pub(crate) fn moves_elements(&self) -> bool {
         matches!(
@@ -336,6 +374,7 @@ impl Op {
             Self::Reshape(_)
                 | Self::Permute(_)
                 | Self::Slice { .. }
+                | Self::Window { .. }
                 | Self::Gather { .. }
                 | Self::Pad { .. }
                 | Self::Broadcast(_)

@@ -23,8 +23,25 @@ pub struct MultiHeadAttention {
 
 impl Layer for MultiHeadAttention {
     fn forward(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId> {
+        self.attended(graph, name, x, false)
+    }
+}
+
+impl MultiHeadAttention {
+    /// The layer of a step: positions also see those that are cached. Keys and values become the states
+    /// `NAME.past.key` and `.value`, `[N, heads, past, W / heads]`, which the step extends. The mask is that of the
+    /// step's own positions.
+    ///
+    /// # Errors
+    /// [`Error::Node`] if the shapes do not fit, [`Error::Invalid`] unless the graph was made by
+    /// [`Graph::with_past`].
+    pub fn step(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId> {
+        self.attended(graph, name, x, true)
+    }
+
+    fn attended(&self, graph: &mut Graph, name: &str, x: ValueId, cached: bool) -> Result<ValueId> {
         let bad = |reason: String| Error::Node { node: name.to_owned(), reason };
-        let &[_, time, width] = graph.shape(x).dims() else {
+        let &[batch, time, width] = graph.shape(x).dims() else {
             return Err(bad(format!("attention: {:?} is not [N, T, W]", graph.shape(x))));
         };
         if self.heads == 0 || width % self.heads != 0 {
@@ -41,12 +58,29 @@ impl Layer for MultiHeadAttention {
         let query = of_heads(graph, "query", &self.query)?;
         let key = of_heads(graph, "key", &self.key)?;
         let value = of_heads(graph, "value", &self.value)?;
+        let (key, value) = if cached {
+            let dims = [batch, self.heads, 0, depth].map(Dim::Fixed);
+            let mut grown = |part: &str, by: ValueId| {
+                let state = graph.state(&format!("{name}.past.{part}"), &dims, 2)?;
+                graph.extend(&format!("{name}.present.{part}"), state, by)
+            };
+            (grown("key", key)?, grown("value", value)?)
+        } else {
+            (key, value)
+        };
         let product = |transpose_rhs| Op::MatMul { transpose_lhs: false, transpose_rhs };
         let scores = graph.add(name, product(true), &[query, key])?;
         let mut scores = graph.add(name, Op::Scale(1.0 / (depth as f64).sqrt()), &[scores])?;
         if let Some(mask) = &self.mask {
-            let mask = graph.public(&format!("{name}.mask"), mask.clone());
-            scores = graph.add(name, Op::Binary(Binary::Add), &[scores, mask])?;
+            let name = format!("{name}.mask");
+            let mut mask = graph.public(&name, mask.clone());
+            if cached {
+                let none = graph.public(&name, HostTensor::new([1, 1], vec![0.0])?);
+                let dims = vec![Dim::Fixed(time), Dim::Past { times: 1, more: 0 }];
+                let none = graph.add(&name, Op::Broadcast(dims), &[none])?;
+                mask = graph.add(&name, Op::Concat(1), &[none, mask])?;
+            }
+            scores = graph.add(&name, Op::Binary(Binary::Add), &[scores, mask])?;
         }
         let weights = graph.add(name, Op::Softmax { axis: 3, log: false }, &[scores])?;
         let gathered = graph.add(name, product(false), &[weights, value])?;

@@ -21,8 +21,11 @@ impl Plan {
     /// other in one batch. Each caller gets the same results as alone, but for rounding.
     ///
     /// False in all other cases and where it is unknown: for instance for a plan that normalises over its
-    /// batch, or that serves a single batch size.
+    /// batch, that serves a single batch size, or that has states.
     pub fn keeps_examples_apart(&self) -> bool {
+        if !self.states.is_empty() {
+            return false;
+        }
         // Shapes at two batch sizes show which axes grow with the batch.
         let (Ok(two), Ok(three)) = (check::shapes(self, 2), check::shapes(self, 3)) else {
             return false;
@@ -59,7 +62,7 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
     let kept = |apart: bool| apart.then_some(of(0));
     match op {
         Op::Input(_) => Some(Of::Each),
-        Op::Constant(_) | Op::Parameter(_) => Some(Of::None),
+        Op::Constant(_) | Op::Parameter(_) | Op::Positions { .. } => Some(Of::None),
         _ if operands.iter().all(|&(of, _)| of == Of::None) => Some(Of::None),
         Op::Unary(_)
         | Op::Scale(_)
@@ -104,7 +107,9 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
         }
         Op::Lookup => (of(0) == Of::None).then(|| of(1)),
         Op::Permute(axes) => kept(axes.first() == Some(&0)),
-        Op::Slice { axis, .. } | Op::Gather { axis, .. } => kept(*axis > 0),
+        Op::Slice { axis, .. } | Op::Window { axis, .. } | Op::Gather { axis, .. } => {
+            kept(*axis > 0)
+        }
         Op::Pad { before, after, .. } => {
             kept(before.first() == Some(&0) && after.first() == Some(&0))
         }

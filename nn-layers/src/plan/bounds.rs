@@ -71,6 +71,12 @@ impl Plan {
             let interval = match node.op {
                 Op::Input(i) => Interval::filled(&shapes[at], ranges[i]),
                 Op::Constant(i) => Interval::point(constants[i].clone()),
+                ref op if self.public[at] => {
+                    let xs: Vec<_> =
+                        node.inputs.iter().filter_map(|&x| values[x].as_ref()).collect();
+                    let xs: Vec<_> = xs.iter().map(|x| &x.low).collect();
+                    Interval::point(eval::evaluate(op, &xs, self.batch.unwrap_or(1))?)
+                }
                 ref op => {
                     let xs: Option<Vec<_>> =
                         node.inputs.iter().map(|&x| values[x].as_ref()).collect();

@@ -6,7 +6,7 @@ use mpc_core::Profile;
 
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
-use super::{ConstantSpec, InputSpec, Plan, PlanNode, passes};
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec, passes};
 use crate::graph::{Binary, Format, Graph, LinearMap, Node, Op, ValueId};
 use crate::train::Formats;
 use crate::{Error, HostTensor, Result};
@@ -86,7 +86,20 @@ impl Compiled {
     /// [`Error::Node`] if an operation cannot be run with these formats, [`Error::Argument`] if a
     /// weight is NaN, infinite or too large to be encoded.
     pub fn new(graph: &Graph, options: &PlanOptions) -> Result<Self> {
-        let mut graph = graph.clone();
+        let compiled = Self::at_own_sizes(graph.clone(), options)?;
+        if let Some(past) = graph.past {
+            // Nothing that a pass does may depend on the number of cached positions.
+            let other = graph.clone().for_past(past + 3)?;
+            let other = Self::at_own_sizes(other, options)?;
+            if compiled.plan != other.plan || compiled.weights != other.weights {
+                let reason = "the network is another one for each number of cached positions";
+                return Err(Error::plan(reason));
+            }
+        }
+        Ok(compiled)
+    }
+
+    fn at_own_sizes(mut graph: Graph, options: &PlanOptions) -> Result<Self> {
         graph.settle();
         passes::optimise_inference(&mut graph)?;
         let formats = Formats::of_values(options.frac);
@@ -156,6 +169,14 @@ impl<'a> Builder<'a> {
             integer: i.integer,
             frac: i.frac,
         };
+        let state = |state: &crate::graph::State| {
+            let output = state.output.ok_or_else(|| {
+                let name = &graph.inputs[state.input].name;
+                Error::plan(format!("the state `{name}` is never extended"))
+            })?;
+            Ok(StateSpec { input: state.input, output, axis: state.axis })
+        };
+        let states = graph.states.iter().map(state).collect::<Result<Vec<_>>>()?;
         let (nodes, outputs) = given_first(self.nodes, outputs);
         let secret: Vec<_> = self.constants.iter().map(|c| c.public.is_none()).collect();
         let plan = check::complete(Parts {
@@ -165,6 +186,7 @@ impl<'a> Builder<'a> {
             constants: self.constants,
             nodes,
             outputs,
+            states,
             guard: false,
             profile: None,
         })?;

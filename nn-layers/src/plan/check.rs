@@ -9,7 +9,7 @@ use super::kept::KeptBits;
 use super::record::Parts;
 use super::schedule::schedule;
 use super::{Plan, PlanNode, input_dim};
-use crate::graph::{Binary, Dim, LinearFinish, Op, Unary, infer};
+use crate::graph::{Binary, Dim, LinearFinish, Op, Sizes, Unary, infer};
 use crate::host::checked_shape;
 use crate::ops::clip;
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
-    let Parts { frac, batch, inputs, constants, nodes, outputs, guard, profile } = parts;
+    let Parts { frac, batch, inputs, constants, nodes, outputs, states, guard, profile } = parts;
     if !(4..=28).contains(&frac) {
         return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
     }
@@ -60,6 +60,8 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         weights,
         nodes,
         outputs,
+        states,
+        public: vec![],
         fracs: vec![],
         modes: vec![],
         steps: vec![],
@@ -68,8 +70,10 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         guard,
         profile,
     };
+    plan.public = public(&plan);
     shapes(&plan, batch.unwrap_or(1))?;
     plan.fracs = fracs(&plan)?;
+    super::step::check(&plan)?;
     plan.modes = modes(&plan);
     plan.kept = KeptBits::of(&plan.nodes)?;
     plan.steps = schedule(&plan);
@@ -78,8 +82,24 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Shapes of the inputs for a batch size.
-pub(crate) fn input_shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
+/// The nodes that are computed in the clear: those that grow, and all that is made of them and public numbers alone.
+fn public(plan: &Plan) -> Vec<bool> {
+    let mut grows = vec![false; plan.nodes.len()];
+    for (i, node) in plan.nodes.iter().enumerate() {
+        let known = |&x: &usize| match plan.nodes[x].op {
+            Op::Constant(at) => plan.constants[at].public.is_some(),
+            _ => grows[x],
+        };
+        let own = node.op.grows() || matches!(node.op, Op::Positions { .. });
+        let some = own || node.inputs.iter().any(|&x| grows[x]);
+        grows[i] = some && !node.op.is_given() && node.inputs.iter().all(known);
+    }
+    grows
+}
+
+/// Shapes of the inputs.
+pub(crate) fn input_shapes(plan: &Plan, sizes: Sizes) -> Result<Vec<Shape>> {
+    let batch = sizes.batch;
     if batch == 0 || plan.batch.is_some_and(|b| b != batch) {
         let reason = match plan.batch {
             Some(b) => format!("serves batch size {b} alone, not {batch}"),
@@ -88,15 +108,16 @@ pub(crate) fn input_shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
         return Err(Error::plan(reason));
     }
     let shape = |dims: &[Dim]| {
-        let dims = dims.iter().map(|&d| input_dim(d, batch)).collect::<Result<Vec<_>>>()?;
+        let dims = dims.iter().map(|&d| input_dim(d, sizes)).collect::<Result<Vec<_>>>()?;
         checked_shape("input", dims)
     };
     plan.inputs.iter().map(|i| shape(&i.dims)).collect()
 }
 
-/// Shapes of all values for a batch size.
-pub(crate) fn shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
-    let inputs = input_shapes(plan, batch)?;
+/// Shapes of all values.
+pub(crate) fn shapes(plan: &Plan, sizes: impl Into<Sizes>) -> Result<Vec<Shape>> {
+    let sizes = sizes.into();
+    let inputs = input_shapes(plan, sizes)?;
     let mut shapes: Vec<Shape> = Vec::with_capacity(plan.nodes.len());
     for node in &plan.nodes {
         let shape = match node.op {
@@ -104,7 +125,7 @@ pub(crate) fn shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
             Op::Constant(i) => plan.constants[i].shape.clone(),
             ref op => {
                 let xs: Vec<_> = node.inputs.iter().map(|&i| &shapes[i]).collect();
-                infer::output_shape(op, &xs, batch).map_err(|e| e.at(&node.name))?
+                infer::output_shape(op, &xs, sizes).map_err(|e| e.at(&node.name))?
             }
         };
         shapes.push(shape);
@@ -112,13 +133,14 @@ pub(crate) fn shapes(plan: &Plan, batch: usize) -> Result<Vec<Shape>> {
     Ok(shapes)
 }
 
-/// The batch size for which the inputs have these shapes.
-pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
+/// The sizes for which the inputs have these shapes.
+pub(crate) fn sizes_of(plan: &Plan, shapes: &[&Shape]) -> Result<Sizes> {
     if shapes.len() != plan.inputs.len() {
         let reason = format!("{} inputs, the plan has {}", shapes.len(), plan.inputs.len());
         return Err(Error::plan(reason));
     }
     let mut batch = plan.batch;
+    let mut past = None;
     for (spec, shape) in plan.inputs.iter().zip(shapes) {
         let fits = spec.dims.len() == shape.rank()
             && spec.dims.iter().zip(shape.dims()).all(|(&dim, &n)| match dim {
@@ -126,6 +148,11 @@ pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
                 Dim::Batch(k) => {
                     let b = *batch.get_or_insert(n.checked_div(k).unwrap_or(0));
                     b > 0 && k.checked_mul(b) == Some(n)
+                }
+                Dim::Past { times, more } => {
+                    let grown = n.checked_sub(more).and_then(|n| n.checked_div(times));
+                    let p = *past.get_or_insert(grown.unwrap_or(0));
+                    times.checked_mul(p).and_then(|n| n.checked_add(more)) == Some(n)
                 }
                 Dim::Rest => false,
             });
@@ -135,6 +162,8 @@ pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
                 (Dim::Batch(k), Some(b)) => (k * b).to_string(),
                 (Dim::Batch(1), None) => "batch".to_owned(),
                 (Dim::Batch(k), None) => format!("{k} * batch"),
+                (Dim::Past { times: 1, more: 0 }, _) => "past".to_owned(),
+                (Dim::Past { times, more }, _) => format!("{times} * past + {more}"),
                 (Dim::Rest, _) => "?".to_owned(),
             });
             let wanted = wanted.collect::<Vec<_>>().join(", ");
@@ -142,7 +171,7 @@ pub(crate) fn batch_of(plan: &Plan, shapes: &[&Shape]) -> Result<usize> {
             return Err(Error::Argument { what: "input", name: spec.name.clone(), reason });
         }
     }
-    Ok(batch.unwrap_or(1))
+    Ok(Sizes { batch: batch.unwrap_or(1), past: past.unwrap_or(0) })
 }
 
 /// Fraction bits of every value.
@@ -181,6 +210,7 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
             return Err(Error::invalid(op.name(), "has no operands"));
         }
+        Op::Positions { .. } => 0,
         Op::Linear(l) => {
             let sums = l.maps().map(|(_, [x, weight])| xs[x] + xs[weight]);
             let sum = sums.max().unwrap_or(0);
@@ -248,6 +278,7 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
         | Op::Reshape(_)
         | Op::Permute(_)
         | Op::Slice { .. }
+        | Op::Window { .. }
         | Op::Gather { .. }
         | Op::Pad { .. }
         | Op::Broadcast(_) => xs[0],

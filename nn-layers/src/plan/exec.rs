@@ -4,7 +4,7 @@ use mpc_core::{Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
 use super::{Plan, PlanNode};
-use crate::graph::{Binary, LinearMap, Op, Unary};
+use crate::graph::{Binary, LinearMap, Op, Sizes, Unary, infer};
 use crate::ops::{self, clip, functions, linear};
 use crate::{Error, Result};
 
@@ -44,7 +44,7 @@ pub(crate) fn run<'a, P: Protocol>(
     mpc: &mut P,
     group: &[usize],
     (values, kept): (&Values<P>, &KeptValues<P>),
-    shapes: &[Shape],
+    (sizes, shapes): (Sizes, &[Shape]),
     sums: &dyn Fn(usize) -> Option<Sums<'a>>,
 ) -> Result<Vec<Made<P>>> {
     let first = &plan.nodes[group[0]];
@@ -67,6 +67,7 @@ pub(crate) fn run<'a, P: Protocol>(
         keep: plan.kept.keeps[group[0]],
         sums: sums(group[0]),
         shape: &shapes[group[0]],
+        sizes,
         frac: plan.fracs[group[0]],
         target: plan.target(group[0]),
     };
@@ -188,6 +189,7 @@ struct Step<'a, P: Protocol> {
     /// Sums of a product.
     sums: Option<Sums<'a>>,
     shape: &'a Shape,
+    sizes: Sizes,
     /// Fraction bits of the result.
     frac: u32,
     /// The fraction bits to which the operation rounds, if it does.
@@ -389,10 +391,18 @@ impl<P: Protocol> Step<'_, P> {
     fn concat(&self, mpc: &mut P, axis: usize) -> Result<SecretTensor<P>> {
         let (mut parts, mut width) = (vec![], 0);
         for i in 0..self.node.inputs.len() {
+            // A state is empty before the first step.
+            if self.node.inputs.len() > 1 && ops::shape_of(self.operand(i)?).len() == 0 {
+                continue;
+            }
             let x = self.secret(mpc, i)?;
             let x = f::rescale(mpc, &x, self.frac)?;
             width = width.max(x.width());
             parts.push(x);
+        }
+        if parts.is_empty() {
+            let x = self.secret(mpc, 0)?;
+            return Ok(SecretTensor::new(x.share().clone(), self.frac, x.width()));
         }
         let shares: Vec<_> = parts.iter().map(SecretTensor::share).collect();
         Ok(SecretTensor::new(mpc.concat(&shares, axis)?, self.frac, width))
@@ -410,6 +420,10 @@ impl<P: Protocol> Step<'_, P> {
                 let taken = self.shape.dims()[axis];
                 let end = if taken == 0 { start } else { start + (taken - 1) * step + 1 };
                 View::Slice { axis, start, end, step }
+            }
+            &Op::Window { axis, start, end } => {
+                let [start, end] = infer::between(self.node.op.name(), [start, end], self.sizes)?;
+                View::Slice { axis, start, end, step: 1 }
             }
             Op::Gather { axis, indices, squeeze } => {
                 let picked = View::Gather { axis: *axis, indices: indices.clone().into() };

@@ -475,6 +475,9 @@ impl Plan {
 
     /// Bits that are dropped of a product at a node; 0 if it is not a product, or nothing is dropped.
     pub(super) fn dropped(&self, node: usize) -> u32 {
+        if self.public[node] {
+            return 0;
+        }
         let inputs = &self.nodes[node].inputs;
         let sum =
             |(_, [x, y]): &(LinearMap, [usize; 2])| self.fracs[inputs[*x]] + self.fracs[inputs[*y]];

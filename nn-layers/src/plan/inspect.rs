@@ -10,7 +10,7 @@ use super::exec::Made;
 use super::magnitude::Danger;
 use super::run::Watch;
 use super::{Observer, Plan, StepInfo, decode};
-use crate::graph::{Binary, Op, Reduce, eval};
+use crate::graph::{Binary, Op, Reduce, Sizes, eval};
 use crate::{Error, HostTensor, Result, ops};
 
 /// The seed of the reference's rounding; its value does not matter.
@@ -106,11 +106,11 @@ impl Plan {
     ) -> Result<Inspection> {
         let mut mpc = Plaintext::with_rounding(engine, Rounding::Drawn { seed: SEED });
         let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
-        let batch = self.batch_of(&shapes)?;
+        let sizes = self.sizes_of(&shapes)?;
         let words = self.encode_weights(weights)?;
         let shares = words.into_iter().map(|w| share(&mpc, w)).collect::<Result<_>>()?;
         let secret_weights = self.secret_weights(shares);
-        let words = inputs.iter().enumerate().map(|(i, x)| self.encode_input(i, batch, x));
+        let words = inputs.iter().enumerate().map(|(i, x)| self.encode_input(i, sizes, x));
         let words = words.collect::<Result<Vec<_>>>()?;
         let shares = words.iter().map(|x| share(&mpc, x.clone())).collect::<Result<_>>()?;
         let mut operands: Vec<Operand<Plaintext<E>>> = self.secret_inputs(shares);
@@ -118,7 +118,7 @@ impl Plan {
             let words = mpc.engine().upload(words)?;
             operands[i] = Operand::Public(PublicTensor::new(words, self.input_frac(i)));
         }
-        let mut beside = Beside::new(self, weights, inputs, batch)?;
+        let mut beside = Beside::new(self, weights, inputs, sizes)?;
         let mut place = Place::default();
         let ran = self.run_watched(&mut mpc, &secret_weights, &operands, &mut place, &mut beside);
         let values = beside.values;
@@ -148,7 +148,7 @@ impl Plan {
         observer: &mut dyn Observer,
     ) -> Result<Vec<SecretTensor<Plaintext<E>>>> {
         let shapes: Vec<_> = inputs.iter().map(ops::shape_of).collect();
-        let mut domains = Domains::new(self, self.batch_of(&shapes)?)?;
+        let mut domains = Domains::new(self, self.sizes_of(&shapes)?)?;
         self.run_watched(mpc, weights, inputs, observer, &mut domains)
     }
 }
@@ -191,7 +191,7 @@ impl Observer for Place {
 /// The same plan in floats, one node after the run in fixed point.
 struct Beside<'a> {
     plan: &'a Plan,
-    batch: usize,
+    sizes: Sizes,
     floats: Vec<Option<HostTensor>>,
     /// The number of times that each value is still needed.
     uses: Vec<usize>,
@@ -212,7 +212,7 @@ impl<'a> Beside<'a> {
         plan: &'a Plan,
         weights: &[HostTensor],
         inputs: &[HostTensor],
-        batch: usize,
+        sizes: Sizes,
     ) -> Result<Self> {
         let constants = plan.constant_values(weights)?;
         let given = |op: &Op| match *op {
@@ -223,15 +223,20 @@ impl<'a> Beside<'a> {
         let mut uses = vec![0; plan.nodes.len()];
         plan.nodes.iter().flat_map(|node| &node.inputs).for_each(|&x| uses[x] += 1);
         let floats = plan.nodes.iter().map(|node| given(&node.op)).collect();
-        let domains = Domains::new(plan, batch)?;
-        Ok(Self { plan, batch, floats, uses, step: Step::default(), domains, values: vec![] })
+        let domains = Domains::new(plan, sizes)?;
+        let step = Step::default();
+        let mut this = Self { plan, sizes, floats, uses, step, domains, values: vec![] };
+        for node in (0..plan.nodes.len()).filter(|&node| plan.public[node]) {
+            this.evaluate(node)?;
+        }
+        Ok(this)
     }
 
     fn evaluate(&mut self, node: usize) -> Result<HostTensor> {
         let inputs = &self.plan.nodes[node].inputs;
         let xs: Option<Vec<_>> = inputs.iter().map(|&x| self.floats[x].as_ref()).collect();
         let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
-        let value = eval::evaluate(&self.plan.nodes[node].op, &xs, self.batch)?;
+        let value = eval::evaluate(&self.plan.nodes[node].op, &xs, self.sizes)?;
         for &x in inputs {
             self.uses[x] -= 1;
             if self.uses[x] == 0 {
@@ -268,14 +273,14 @@ impl<'a> Beside<'a> {
 /// The domains of a plan's operations, which on shares only a guard compares with numbers.
 struct Domains<'a> {
     plan: &'a Plan,
-    batch: usize,
+    sizes: Sizes,
     /// The dangers that a guard watches at each node.
     dangers: Vec<Danger>,
 }
 
 impl<'a> Domains<'a> {
-    fn new(plan: &'a Plan, batch: usize) -> Result<Self> {
-        Ok(Self { plan, batch, dangers: plan.dangers()? })
+    fn new(plan: &'a Plan, sizes: Sizes) -> Result<Self> {
+        Ok(Self { plan, sizes, dangers: plan.dangers()? })
     }
 
     /// The number for which a guard would refuse a node's result although every product is in range.
@@ -309,7 +314,7 @@ impl<'a> Domains<'a> {
         }
         if let Some(limit) = danger.quotient {
             let [x, y] = [operand(mpc, 0)?, operand(mpc, 1)?].map(|x| opened(mpc, &x));
-            let quotient = eval::evaluate(&Op::Binary(Binary::Div), &[&x?, &y?], self.batch)?;
+            let quotient = eval::evaluate(&Op::Binary(Binary::Div), &[&x?, &y?], self.sizes)?;
             if quotient.floats().iter().any(|quotient| quotient.abs() > limit) {
                 return Ok(Some(Outside::Quotient(limit)));
             }

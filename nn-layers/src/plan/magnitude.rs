@@ -74,10 +74,15 @@ impl Plan {
                 let open = domain.open_for(lows[at].max(-xs[at].0), xs[at].0);
                 (open != Domain::ALL).then_some((at, open))
             };
-            all.push(Danger {
-                operands: (0..node.inputs.len()).filter_map(within).collect(),
-                quotient: self.quotient_limit(i, &xs, &lows),
-                faint: self.leaves_rows_faint(i),
+            // What is computed in the clear is checked there.
+            all.push(if self.public[i] {
+                Danger { operands: vec![], quotient: None, faint: false }
+            } else {
+                Danger {
+                    operands: (0..node.inputs.len()).filter_map(within).collect(),
+                    quotient: self.quotient_limit(i, &xs, &lows),
+                    faint: self.leaves_rows_faint(i),
+                }
             });
             let low = self.low(i, &xs, &lows);
             // What leaves it was called out before.

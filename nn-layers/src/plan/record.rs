@@ -4,7 +4,7 @@ use mpc_core::Profile;
 use ring_arith::Shape;
 use serde::{Deserialize, Serialize};
 
-use super::{ConstantSpec, InputSpec, Plan, PlanNode, check};
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec, check};
 use crate::graph::Op;
 use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
@@ -29,6 +29,8 @@ pub(crate) struct Record {
     constants: Vec<ConstantRecord>,
     nodes: Vec<NodeRecord>,
     outputs: Vec<(String, usize)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    states: Vec<StateSpec>,
     #[serde(default, skip_serializing_if = "is_false")]
     guard: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +101,7 @@ impl From<Plan> for Record {
             constants: constants.collect(),
             nodes: nodes.collect(),
             outputs: plan.outputs,
+            states: plan.states,
             guard: plan.guard,
             profile: plan.profile,
         }
@@ -125,6 +128,7 @@ impl TryFrom<Record> for Plan {
             constants: constants.collect::<Result<_>>()?,
             nodes: nodes.collect(),
             outputs: record.outputs,
+            states: record.states,
             guard: record.guard,
             profile: record.profile,
         })
@@ -139,6 +143,7 @@ pub(crate) struct Parts {
     pub constants: Vec<ConstantSpec>,
     pub nodes: Vec<PlanNode>,
     pub outputs: Vec<(String, usize)>,
+    pub states: Vec<StateSpec>,
     pub guard: bool,
     pub profile: Option<Profile>,
 }
@@ -150,10 +155,16 @@ fn is_false(value: &bool) -> bool {
 }
 
 fn check_sizes(record: &Record) -> Result<()> {
-    let counts =
-        [record.inputs.len(), record.constants.len(), record.nodes.len(), record.outputs.len()];
+    let counts = [
+        record.inputs.len(),
+        record.constants.len(),
+        record.nodes.len(),
+        record.outputs.len(),
+        record.states.len(),
+    ];
+
     let operands = record.nodes.iter().map(|n| n.inputs.len()).max().unwrap_or(0);
-    if counts.iter().any(|&n| n > MAX_NODES) || operands > MAX_NODES {
+    if counts.into_iter().any(|n| n > MAX_NODES) || operands > MAX_NODES {
         return Err(Error::plan(format!("more than {MAX_NODES} parts")));
     }
     let names = record.inputs.iter().map(|i| &i.name);

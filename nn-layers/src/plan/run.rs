@@ -7,7 +7,7 @@ use ring_arith::Shape;
 
 use super::guard::Guard;
 use super::{Observer, Plan, StepInfo, check, exec};
-use crate::graph::Op;
+use crate::graph::{Op, Sizes};
 use crate::ops;
 use crate::{Error, Result};
 
@@ -157,8 +157,8 @@ impl Plan {
         observer: &mut dyn Observer,
         watch: &mut dyn Watch<P>,
     ) -> Result<Vec<SecretTensor<P>>> {
-        let shapes = self.check_operands(weights, inputs)?;
-        let mut values = self.given(mpc, weights, inputs)?;
+        let (sizes, shapes) = self.check_operands(weights, inputs)?;
+        let mut values = self.given(mpc, weights, inputs, sizes)?;
         let mut kept: Vec<_> = self.nodes.iter().map(|_| None).collect();
         for (index, group) in self.steps.iter().enumerate() {
             let Some(node) = group.first().map(|&i| &self.nodes[i]) else { continue };
@@ -177,7 +177,7 @@ impl Plan {
             let begun = Instant::now();
             watch.begins(group, &shapes);
             let sums = |node: usize| watch.sums(node);
-            let results = exec::run(self, mpc, group, (&values, &kept), &shapes, &sums)?;
+            let results = exec::run(self, mpc, group, (&values, &kept), (sizes, &shapes), &sums)?;
             for (&i, made) in group.iter().zip(results) {
                 self.check_result(i, &made.value, &shapes[i])?;
                 watch.made(mpc, i, &made, &values)?;
@@ -195,14 +195,15 @@ impl Plan {
         self.outputs.iter().map(result).collect()
     }
 
-    /// Checks the caller's arguments; returns the shapes of all values.
+    /// Checks the caller's arguments; returns the sizes and the shapes of all values.
     fn check_operands<P: Protocol>(
         &self,
         weights: &[Operand<P>],
         inputs: &[Operand<P>],
-    ) -> Result<Vec<Shape>> {
+    ) -> Result<(Sizes, Vec<Shape>)> {
         let own: Vec<_> = inputs.iter().map(ops::shape_of).collect();
-        let shapes = check::shapes(self, self.batch_of(&own)?)?;
+        let sizes = self.sizes_of(&own)?;
+        let shapes = check::shapes(self, sizes)?;
         for (i, (spec, x)) in self.inputs.iter().zip(inputs).enumerate() {
             check_frac("input", &spec.name, x, self.input_frac(i))?;
         }
@@ -219,7 +220,7 @@ impl Plan {
             }
             check_frac("weight", &spec.name, w, spec.frac)?;
         }
-        Ok(shapes)
+        Ok((sizes, shapes))
     }
 
     /// The values that are there from the start.
@@ -228,6 +229,7 @@ impl Plan {
         mpc: &P,
         weights: &[Operand<P>],
         inputs: &[Operand<P>],
+        sizes: Sizes,
     ) -> Result<Vec<Option<Operand<P>>>> {
         let mut constants: Vec<Option<Operand<P>>> = vec![None; self.constants.len()];
         for (&i, w) in self.weights.iter().zip(weights) {
@@ -243,7 +245,14 @@ impl Plan {
             Op::Constant(i) => constants[i].clone(),
             _ => None,
         };
-        Ok(self.nodes.iter().map(value).collect())
+        let mut values: Vec<_> = self.nodes.iter().map(value).collect();
+        for (i, value) in self.public_values(sizes)?.into_iter().enumerate() {
+            if let Some(value) = value.filter(|_| self.public[i]) {
+                let value = ops::public(mpc, &value, self.fracs[i]);
+                values[i] = Some(Operand::Public(value.map_err(|e| e.at(&self.nodes[i].name))?));
+            }
+        }
+        Ok(values)
     }
 
     /// A step that answers with another shape or format than planned would be a wrong number later.

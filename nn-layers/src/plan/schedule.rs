@@ -70,7 +70,7 @@ impl<'a> Schedule<'a> {
             steps: vec![],
         };
         for i in 0..count {
-            if plan.nodes[i].op.is_given() {
+            if plan.nodes[i].op.is_given() || plan.public[i] {
                 schedule.done[i] = true;
                 schedule.available(i);
             }
@@ -83,6 +83,10 @@ impl<'a> Schedule<'a> {
         let mut stack = vec![node];
         while let Some(node) = stack.pop() {
             for &user in &self.users[node] {
+                // What is computed in the clear is there from the start.
+                if self.plan.public[user] {
+                    continue;
+                }
                 self.missing[user] -= 1;
                 if self.missing[user] > 0 {
                     continue;

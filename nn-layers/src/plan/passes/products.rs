@@ -10,7 +10,8 @@ use crate::plan::check::power_of_two;
 
 /// Products with a weight that is trained, and products in the backward pass.
 pub(crate) fn to_linear(graph: &mut Graph) {
-    if graph.parameters().is_empty() {
+    let trained = !graph.parameters().is_empty();
+    if !trained && graph.past.is_none() {
         return;
     }
     // Products of integers have no bits to round.
@@ -19,6 +20,11 @@ pub(crate) fn to_linear(graph: &mut Graph) {
         let node = &graph.nodes[i];
         let computed = node.inputs.iter().all(|&x| graph.constant_of(x).is_none());
         if !computed || whole[i] || node.format == Format::Exact {
+            continue;
+        }
+        // Rows of a table at positions are a weight, such as the angles of rotations.
+        let weighs = || node.inputs.iter().any(|&x| graph.is_tabled(x));
+        if !(trained || node.op == Op::Binary(Binary::Mul) && weighs()) {
             continue;
         }
         let Some((map, swapped)) = map_of(graph, node) else { continue };
