@@ -8,6 +8,7 @@ mod functions;
 mod node;
 mod ops;
 mod order;
+mod past;
 mod proto;
 mod schema;
 mod tensor;
@@ -29,6 +30,7 @@ use crate::{Error, Result};
 pub use export::with_weights;
 use ops::conv::Pooled;
 use ops::quantise::Scale;
+use past::Growing;
 use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use value::{Typed, Value};
 
@@ -128,7 +130,10 @@ fn import_from(model: ModelProto, folder: Option<&Path>, options: &ImportOptions
         stored.push(Stored { name: t.name, kind: t.data_type, value });
     }
     check_dims(&graph, options)?;
-    let build = |batch| Importer::build(&graph, &stored, opset, options, batch);
+    if let Some(new) = past::new_positions(&graph, options)? {
+        return past::build(&graph, &stored, opset, options, new);
+    }
+    let build = |batch| Importer::build(&graph, &stored, opset, options, (batch, None));
     // Comparing two sizes finds the dimensions that grow with the batch. A model that leaves the size open
     // but turns out to fit one only is built for size 1.
     let several = build(2).and_then(|(first, open)| match open {
@@ -316,6 +321,10 @@ pub(crate) struct Importer<'a> {
     /// Positions of largest elements.
     pub pooled: HashMap<ValueId, Pooled>,
     open_batch: bool,
+    /// The step that is built, of a model with keys and values of earlier ones.
+    growing: Option<Growing>,
+    /// States by their names, until they are extended.
+    states: HashMap<String, ValueId>,
     /// Nodes imported so far.
     nodes: usize,
 }
@@ -327,10 +336,14 @@ impl<'a> Importer<'a> {
         stored: &[Stored],
         opset: i64,
         options: &'a ImportOptions,
-        batch: usize,
+        (batch, growing): (usize, Option<Growing>),
     ) -> Result<(Graph, bool)> {
+        let graph = Graph::new(batch);
         let mut this = Self {
-            graph: Graph::new(batch),
+            graph: match growing {
+                Some(growing) => graph.with_past(growing.past),
+                None => graph,
+            },
             opset,
             options,
             scopes: vec![HashMap::new()],
@@ -339,6 +352,8 @@ impl<'a> Importer<'a> {
             scales: HashMap::new(),
             pooled: HashMap::new(),
             open_batch: false,
+            growing,
+            states: HashMap::new(),
             nodes: 0,
         };
         let known: HashSet<_> = stored.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -348,8 +363,13 @@ impl<'a> Importer<'a> {
         if !this.open_batch || batch == 1 {
             this.graph.fix_batch();
         }
+        let angles = growing.map(|_| past::angles(proto)).unwrap_or_default();
         for Stored { name, kind, value } in stored {
-            let id = this.weight(name, value.clone());
+            let id = if angles.contains(name.as_str()) {
+                this.graph.public(name, value.clone())
+            } else {
+                this.weight(name, value.clone())
+            };
             this.define(name, Typed { id, kind: *kind }.into());
         }
         this.nodes(&proto.node)?;
@@ -359,6 +379,7 @@ impl<'a> Importer<'a> {
         if proto.output.is_empty() {
             return Err(Error::format("ONNX model", "it has no outputs"));
         }
+        this.check_states()?;
         this.graph.sweep();
         Ok((this.graph, this.open_batch))
     }
@@ -384,7 +405,11 @@ impl<'a> Importer<'a> {
     fn output(&mut self, name: &str) -> Result<()> {
         let wrong = |reason: &str| Error::format("ONNX model", format!("output `{name}` {reason}"));
         match self.value(name).cloned() {
-            Some(Value::Tensor(value)) => self.graph.output(name, value.id),
+            Some(Value::Tensor(value)) => {
+                if !self.known_output(name, value.id)? {
+                    self.graph.output(name, value.id);
+                }
+            }
             Some(Value::Sequence(values)) => {
                 for (i, value) in values.iter().enumerate() {
                     self.graph.output(&format!("{name}.{i}"), value.id);
@@ -419,6 +444,11 @@ impl<'a> Importer<'a> {
     }
 
     fn input(&mut self, info: &ValueInfoProto) -> Result<()> {
+        if let Some(growing) = self.growing
+            && self.known_input(info, growing)?
+        {
+            return Ok(());
+        }
         let wrong =
             |reason: String| Error::format("ONNX model", format!("input `{}` {reason}", info.name));
         let tensor = info.kind.as_ref().and_then(|k| k.tensor.as_ref());
@@ -441,7 +471,9 @@ impl<'a> Importer<'a> {
                 }
                 _ => (None, ""),
             };
-            dims.push(match size {
+            // A conversation is one sequence.
+            let step = self.growing.and_then(|growing| [1, growing.new].get(axis).copied());
+            dims.push(match size.or(step) {
                 Some(n) => Dim::Fixed(n),
                 None if axis == 0 => {
                     self.open_batch = true;

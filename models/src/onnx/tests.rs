@@ -1,6 +1,7 @@
 //! Models that no exporter of today writes, built by hand.
 
 mod operators;
+mod past;
 
 use nn_layers::{Compiled, HostTensor, PlanOptions};
 use prost::Message;

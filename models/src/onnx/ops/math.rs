@@ -245,6 +245,10 @@ fn hidden_by(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Option<Valu
         (Some(known), None) if !taken_away => (y, x, known),
         _ => return Ok(None),
     };
+    // The mask of a step in which all positions count.
+    if n.to.grows() && known.uniform() == Some(0.0) && n.dims(mask).len() <= n.dims(scores).len() {
+        return Ok(Some(scores));
+    }
     let added = if taken_away { known.map(|v| -v) } else { known };
     let secret = n.to.graph.public_behind(mask).is_none();
     match Mask::of_numbers(n, &added, secret)? {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
-use super::super::attention::{Heads, Mask, four, repeat_heads, rotated, rows_at, split_heads};
+use super::super::attention::{Heads, Mask, four, rotated, rows_at, split_heads};
 use super::super::math::{self, MASKED};
 use super::super::shape::fixed;
 use super::quantised::{Sides, product_of_integers};
@@ -220,7 +220,6 @@ pub(crate) fn grouped(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     }
     Past::extended(past, n, &mut heads)?;
     let present = [heads.k, heads.v];
-    repeat_heads(n, &mut heads)?;
     // Its own key is one of them.
     let before = match n.attributes.int("local_window_size", -1) {
         0 => return Err(n.unsupported("with a window of no keys")),
@@ -310,14 +309,26 @@ fn attended(
     window: &Window,
 ) -> Result<(ValueId, [ValueId; 2])> {
     let Heads { q, k, v, .. } = heads;
-    let ([batch, _, queries, size], [.., keys, _]) = (four(n, q)?, four(n, k)?);
+    let [batch, count, queries, size] = four(n, q)?;
+    let [_, shared, keys, _] = four(n, k)?;
+    if shared == 0 || !count.is_multiple_of(shared) {
+        return Err(n.attributes.error(format!("{shared} heads of keys for {count} of queries")));
+    }
+    // Queries of the heads that share one of keys are rows of one product.
+    let grouped = [batch, shared, count / shared * queries];
     let scale = match n.attributes.float("scale", 0.0) {
         0.0 => 1.0 / (size as f64).sqrt(),
         scale => scale,
     };
-    let q = math::times(n, q, scale)?;
+    let mut q = math::times(n, q, scale)?;
+    if shared != count {
+        q = fixed(n, q, &[&grouped[..], &[size]].concat())?;
+    }
     let op = Op::MatMul { transpose_lhs: false, transpose_rhs: true };
     let mut scores = n.add(op, &[q, k])?;
+    if shared != count {
+        scores = fixed(n, scores, &[batch, count, queries, keys])?;
+    }
     let cap = n.attributes.float("softcap", 0.0);
     if cap > 0.0 {
         scores = math::times(n, scores, 1.0 / cap)?;
@@ -333,11 +344,17 @@ fn attended(
     }
     let counts = seen(n, [queries, keys], window)?;
     scores = Mask::by_place(counts).hidden(n, scores)?;
-    let weights = n.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
-    let y = math::product(n, weights, v)?;
-    let [batch, heads, length, size] = four(n, y)?;
+    let mut weights = n.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
+    if shared != count {
+        weights = fixed(n, weights, &[&grouped[..], &[keys]].concat())?;
+    }
+    let mut y = math::product(n, weights, v)?;
+    let size = four(n, y)?[3];
+    if shared != count {
+        y = fixed(n, y, &[batch, count, queries, size])?;
+    }
     let y = n.add(Op::Permute(vec![0, 2, 1, 3]), &[y])?;
-    Ok((fixed(n, y, &[batch, length, heads * size])?, [k, v]))
+    Ok((fixed(n, y, &[batch, queries, count * size])?, [k, v]))
 }
 
 /// 1 for each key that a query sees by its place; None if it sees all keys.

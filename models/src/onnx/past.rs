@@ -1,0 +1,196 @@
+//! Models that go on from keys and values of earlier steps, as onnxruntime-genai and optimum export them.
+//!
+//! Their inputs `past_key_values.N.key` and `.value` become states, which the results `present.N.key` and `.value`
+//! extend. Positions and the mask of those that count are public: a step's positions follow the cached ones, and
+//! all count.
+
+use std::collections::HashSet;
+
+use nn_layers::{Dim, Graph, HostTensor, ValueId};
+
+use super::proto::{DimensionValue, GraphProto, ValueInfoProto};
+use super::value::Typed;
+use super::{ImportOptions, Importer, Stored};
+use crate::{Error, Result};
+
+/// Cached positions for which a graph is built. Comparing the first two finds what grows; the third must follow.
+const LENGTHS: [usize; 3] = [3, 5, 8];
+
+/// The beginnings of the names of keys and values that come in, and of those that go out.
+const PAST: &str = "past_key_values.";
+const PRESENT: [&str; 2] = ["present.", "present_key_values."];
+
+/// The axis of positions in `[batch, heads, positions, size]`.
+const AXIS: usize = 2;
+
+/// A step of a model with states.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Growing {
+    /// Positions that are cached.
+    pub past: usize,
+    /// Positions of the step.
+    pub new: usize,
+}
+
+/// An input of such a model that is not one of the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Keys or values.
+    State,
+    /// `[batch, new]` or `[new]`: the step's positions.
+    Positions,
+    /// `[batch, past + new]`: 1 for each position that counts.
+    Mask,
+    /// `[1]`: true for the branch of a file with two of them that goes on from caches, also from empty ones.
+    Branch,
+}
+
+impl Known {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "position_ids" | "cache_position" => Some(Self::Positions),
+            "attention_mask" => Some(Self::Mask),
+            "use_cache_branch" => Some(Self::Branch),
+            _ if name.starts_with(PAST) => Some(Self::State),
+            _ => None,
+        }
+    }
+}
+
+/// The sizes of an input's dimensions, where the file or the options give them, or else their names.
+fn sizes<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Vec<Result<usize, &'a str>> {
+    let shape = info.kind.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
+    let size = |value: &'a Option<DimensionValue>| match value {
+        Some(DimensionValue::Size(n)) if *n > 0 => usize::try_from(*n).map_err(|_| ""),
+        Some(DimensionValue::Name(name)) => options.dims.get(name).copied().ok_or(name.as_str()),
+        _ => Err(""),
+    };
+    shape.into_iter().flat_map(|shape| &shape.dim).map(|dim| size(&dim.value)).collect()
+}
+
+/// The positions of a step, if a model has states that grow: as many as `input_ids` or `inputs_embeds` have, one
+/// where the file and the options leave that open. A model whose caches have a fixed length has inputs like others.
+///
+/// # Errors
+/// [`Error::Format`] if it has neither of these inputs.
+pub(super) fn new_positions(graph: &GraphProto, options: &ImportOptions) -> Result<Option<usize>> {
+    let grows = |info: &ValueInfoProto| {
+        info.name.starts_with(PAST) && sizes(info, options).get(AXIS).is_some_and(Result::is_err)
+    };
+    if !graph.input.iter().any(grows) {
+        return Ok(None);
+    }
+    let of_tokens =
+        |info: &&ValueInfoProto| matches!(info.name.as_str(), "input_ids" | "inputs_embeds");
+    let tokens = graph.input.iter().find(of_tokens).ok_or_else(|| {
+        let reason =
+            "it has keys and values of earlier steps, but no input `input_ids` or `inputs_embeds`";
+        Error::format("ONNX model", reason)
+    })?;
+    Ok(Some(sizes(tokens, options).get(1).copied().and_then(Result::ok).unwrap_or(1)))
+}
+
+/// Builds the graph of a step of `new` positions, for any number of cached ones.
+pub(super) fn build(
+    proto: &GraphProto,
+    stored: &[Stored],
+    opset: i64,
+    options: &ImportOptions,
+    new: usize,
+) -> Result<Graph> {
+    let graph = |past| {
+        let growing = Growing { past, new };
+        Ok::<_, Error>(Importer::build(proto, stored, opset, options, (1, Some(growing)))?.0)
+    };
+    let [first, second, third] = LENGTHS;
+    Ok(graph(first)?.unify_past([&graph(second)?, &graph(third)?])?)
+}
+
+/// The names of tables of cosines and sines. They are public: the angles belong to the structure.
+pub(super) fn angles(graph: &GraphProto) -> HashSet<&str> {
+    let tables = graph.node.iter().flat_map(|node| {
+        let places: &[usize] = match (node.domain.as_str(), node.op_type.as_str()) {
+            ("com.microsoft", "RotaryEmbedding") => &[2, 3],
+            (_, "RotaryEmbedding") => &[1, 2],
+            ("com.microsoft", "GroupQueryAttention") => &[7, 8],
+            _ => &[],
+        };
+        places.iter().filter_map(|&place| node.input.get(place))
+    });
+    tables.map(String::as_str).collect()
+}
+
+impl Importer<'_> {
+    /// True if the model has keys and values of earlier steps, for any number of them.
+    pub(super) fn grows(&self) -> bool {
+        self.growing.is_some()
+    }
+
+    /// Defines an input of a model with states if its name says what it is: returns false for others.
+    pub(super) fn known_input(
+        &mut self,
+        info: &ValueInfoProto,
+        Growing { past, new }: Growing,
+    ) -> Result<bool> {
+        let Some(known) = Known::of(&info.name) else { return Ok(false) };
+        let wrong =
+            |reason: String| Error::format("ONNX model", format!("input `{}` {reason}", info.name));
+        let kind = info.kind.as_ref().and_then(|kind| kind.tensor.as_ref());
+        let kind = kind.ok_or_else(|| wrong("is not a tensor".to_owned()))?.elem_type;
+        let dims = sizes(info, self.options);
+        let id = match (known, dims.as_slice()) {
+            (Known::State, &[_, Ok(heads), Err(_), Ok(size)]) => {
+                let dims = [1, heads, 0, size].map(Dim::Fixed);
+                let id = self.graph.state(&info.name, &dims, AXIS)?;
+                self.states.insert(info.name.clone(), id);
+                id
+            }
+            (Known::Positions, [_] | [_, _]) => {
+                let values = (past..past + new).map(|at| at as i64).collect();
+                let dims = if dims.len() == 1 { vec![new] } else { vec![1, new] };
+                self.graph.public(&info.name, HostTensor::integers(dims, values)?)
+            }
+            (Known::Mask, [_, _]) => {
+                let all = past + new;
+                self.graph.public(&info.name, HostTensor::integers([1, all], vec![1; all])?)
+            }
+            (Known::Branch, [] | [_]) => {
+                let dims = vec![1; dims.len()];
+                self.graph.public(&info.name, HostTensor::integers(dims, vec![1])?)
+            }
+            _ => {
+                let form = match known {
+                    Known::State => "[batch, heads, past, size] with heads and size given",
+                    Known::Positions => "[batch, positions]",
+                    Known::Mask => "[batch, past + positions]",
+                    Known::Branch => "[1]",
+                };
+                return Err(wrong(format!("has {} dimensions; it is {form}", dims.len())));
+            }
+        };
+        self.define(&info.name, Typed { id, kind }.into());
+        Ok(true)
+    }
+
+    /// Makes a result what a state is at the next step if its name says so: returns false for others.
+    pub(super) fn known_output(&mut self, name: &str, value: ValueId) -> Result<bool> {
+        let Some(rest) = PRESENT.iter().find_map(|start| name.strip_prefix(start)) else {
+            return Ok(false);
+        };
+        let Some(state) = self.states.remove(&format!("{PAST}{rest}")) else { return Ok(false) };
+        self.graph.grow(name, state, value)?;
+        Ok(true)
+    }
+
+    /// Refuses states that no result extends.
+    pub(super) fn check_states(&self) -> Result<()> {
+        match self.states.keys().min() {
+            None => Ok(()),
+            Some(name) => {
+                let rest = name.trim_start_matches(PAST);
+                let reason = format!("input `{name}` has no result `present.{rest}`");
+                Err(Error::format("ONNX model", reason))
+            }
+        }
+    }
+}
