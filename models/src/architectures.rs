@@ -19,7 +19,7 @@ pub use lenet::lenet;
 pub use resnet::{Depth, resnet, resnet_cifar};
 pub use small::small_cnn;
 pub use source::{NamedWeights, RandomWeights, Role, Weights};
-pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2};
+pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2, gpt2_step};
 pub use vgg::vgg16;
 
 use crate::{Error, Result};

@@ -1,10 +1,10 @@
 //! Networks between three parties in both profiles: bytes and rounds; and what transformers compute.
 
 use crate::common::{distance, run};
-use models::architectures::{Pooling, RandomWeights, Transformer, bert, by_name, gpt2};
+use models::architectures::{Pooling, RandomWeights, Transformer, bert, by_name, gpt2, gpt2_step};
 use mpc_core::{Profile, Protocol, Result, TestWorld};
 use net::{Metered, Party, Report, Session};
-use nn_layers::{Compiled, Graph, PlanOptions};
+use nn_layers::{Caches, Compiled, Graph, PlanOptions, Sizes};
 use ring_arith::{CpuEngine, Engine, Shape, ShapeEngine, Tensor};
 use rss_protocols::{Options, Rss};
 
@@ -16,6 +16,11 @@ fn compiled(graph: &Graph, profile: Profile) -> Compiled {
 
 /// Bytes that the three parties send together, and rounds, of a run in which shapes are computed and no words.
 fn cost(graph: &Graph, profile: Profile) -> (u64, u32) {
+    cost_behind(0, graph, profile)
+}
+
+/// The same behind this number of cached positions.
+fn cost_behind(past: usize, graph: &Graph, profile: Profile) -> (u64, u32) {
     let plan = compiled(graph, profile).plan;
     let program = move |mut session: Session| -> Result<_> {
         let metered = Metered::new(session.transport);
@@ -29,7 +34,7 @@ fn cost(graph: &Graph, profile: Profile) -> (u64, u32) {
             mpc.input(Party(0), &shapes, mine.then_some(&words))
         };
         let weights = share(plan.weights().into_iter().map(|weight| weight.shape).collect())?;
-        let inputs = share(plan.input_shapes(1).unwrap())?;
+        let inputs = share(plan.input_shapes(Sizes { batch: 1, past }).unwrap())?;
         meter.reset();
         let (weights, inputs) = (plan.secret_weights(weights), plan.secret_inputs(inputs));
         plan.run(&mut mpc, &weights, &inputs, &mut ()).unwrap();
@@ -60,6 +65,37 @@ fn transformers_take_the_bytes_and_rounds_stated() {
     let costs = [&bert, &gpt2].map(|graph| PROFILES.map(|profile| cost(graph, profile)));
     let of_bert = [(1_120_667_968, 1845), (1_298_563_072, 1290)];
     assert_eq!(costs, [of_bert, [(131_797_768, 1724), (160_190_416, 1236)]]);
+}
+
+#[test]
+fn a_decoding_step_takes_the_bytes_and_rounds_stated() {
+    let size = Transformer { layers: 1, ..Transformer::base(1) };
+    let graph = gpt2_step(&size, 1000, &mut RandomWeights::new(1)).unwrap();
+    let behind = |past| PROFILES.map(|profile| cost_behind(past, &graph, profile));
+    let stated = [[(2_030_896, 174), (2_792_208, 120)], [(5_709_992, 192), (7_716_968, 127)]];
+    assert_eq!([127, 1023].map(behind), stated);
+}
+
+#[test]
+fn steps_of_a_transformer_are_the_whole_at_once() {
+    let size = Transformer { layers: 2, width: 16, heads: 2, inner: 32, time: 6 };
+    let whole = gpt2(&size, 20, &mut RandomWeights::new(3)).unwrap();
+    let x = RandomWeights::new(5).around(&[1, 6, 16], 0.0, 1.0).unwrap();
+    let expected = whole.evaluate(std::slice::from_ref(&x)).unwrap();
+    for steps in [vec![1; 6], vec![3, 1, 2], vec![6]] {
+        let (mut caches, mut scores) = (Caches::new(), vec![]);
+        for time in steps {
+            let size = Transformer { time, ..size };
+            let graph = gpt2_step(&size, 20, &mut RandomWeights::new(3)).unwrap();
+            let Compiled { plan, weights } = compiled(&graph, Profile::Bytes);
+            let at = 16 * caches.past();
+            let rows = x.floats()[at..at + 16 * time].to_vec();
+            let rows = nn_layers::HostTensor::new([1, time, 16], rows).unwrap();
+            scores = plan.evaluate_step(&weights, &mut caches, &[rows]).unwrap();
+        }
+        let error = distance(&scores[0], &expected[0]);
+        assert!(error < 1e-9, "{error}");
+    }
 }
 
 #[test]

@@ -62,7 +62,25 @@ pub fn bert(size: &Transformer, weights: &mut dyn Weights) -> Result<Graph> {
 /// # Errors
 /// Those of the weights.
 pub fn gpt2(size: &Transformer, tokens: usize, weights: &mut dyn Weights) -> Result<Graph> {
-    let (mut b, mut x) = Blocks::new(*size, weights)?;
+    let (b, x) = Blocks::new(*size, weights)?;
+    decoder(b, x, tokens)
+}
+
+/// A step of [`gpt2`]: `size.time` positions of one text behind those that are cached. Keys and values are states of
+/// the plan, which [`nn_layers::Plan::step`] extends; their names are those of the blocks.
+///
+/// # Errors
+/// Those of the weights.
+pub fn gpt2_step(size: &Transformer, tokens: usize, weights: &mut dyn Weights) -> Result<Graph> {
+    let mut graph = Graph::new(1).with_past(1);
+    let dims = [1, size.time, size.width].map(Dim::Fixed);
+    let x = graph.input("embedded", &dims)?;
+    graph.fix_batch();
+    decoder(Blocks { graph, size: *size, weights, cached: true }, x, tokens)
+}
+
+fn decoder(mut b: Blocks<'_>, mut x: ValueId, tokens: usize) -> Result<Graph> {
+    let size = b.size;
     for layer in 0..size.layers {
         let name = |part: &str| format!("h.{layer}.{part}");
         let y = b.norm(x, &name("ln_1"), 1e-5)?;
@@ -87,6 +105,8 @@ struct Blocks<'a> {
     graph: Graph,
     size: Transformer,
     weights: &'a mut dyn Weights,
+    /// True for a step behind cached positions.
+    cached: bool,
 }
 
 impl<'a> Blocks<'a> {
@@ -94,7 +114,7 @@ impl<'a> Blocks<'a> {
         let mut graph = Graph::new(1);
         let dims = [Dim::Batch(1), Dim::Fixed(size.time), Dim::Fixed(size.width)];
         let x = graph.input("embedded", &dims)?;
-        Ok((Self { graph, size, weights }, x))
+        Ok((Self { graph, size, weights, cached: false }, x))
     }
 
     fn finish(mut self, name: &str, x: ValueId) -> Graph {
@@ -135,8 +155,11 @@ impl<'a> Blocks<'a> {
         let output = part("output.dense")?;
         let hidden = |at: usize| if at % time > at / time { HIDDEN } else { 0.0 };
         let mask = || HostTensor::new([time, time], (0..time * time).map(hidden).collect());
-        let mask = hide_later.then(mask).transpose()?;
+        let mask = (hide_later && time > 1).then(mask).transpose()?;
         let layer = MultiHeadAttention { query, key, value, output, heads, mask };
+        if self.cached {
+            return Ok(layer.step(&mut self.graph, name, x)?);
+        }
         Ok(layer.forward(&mut self.graph, name, x)?)
     }
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use models::architectures::{
-    GPT2_TOKENS, Pooling, RandomWeights, Transformer, bert, by_name, gpt2,
+    GPT2_TOKENS, Pooling, RandomWeights, Transformer, bert, by_name, gpt2, gpt2_step,
 };
 use mpc_core::{Operand, Profile as Spares, SecretTensor, Settings};
 use net::{Party, Session, Stats, launch as parties};
-use nn_layers::{Compiled, HostTensor, Plan, PlanOptions};
+use nn_layers::{Compiled, HostTensor, Plan, PlanOptions, Sizes};
 use serde::{Deserialize, Serialize};
 use trefoil::{
     local::predict,
@@ -39,6 +39,8 @@ enum Architecture {
     Bert,
     /// Of 32 positions, likewise; the scores of the token after them.
     Gpt2,
+    /// A single position, likewise, behind this number of cached ones.
+    Gpt2Step(usize),
 }
 
 const fn images(
@@ -64,6 +66,7 @@ const LENET: Model = images("lenet/1", "lenet", Pooling::Average, 1);
 const RESNET50: Model = images("resnet50/1", "resnet50", Pooling::Max, 1);
 const BERT: Model = text("bert-base/1", Architecture::Bert);
 const GPT2: Model = text("gpt2/1", Architecture::Gpt2);
+const DECODE: Model = text("gpt2/decode-128", Architecture::Gpt2Step(127));
 
 /// All cases, as other systems are measured: CryptGPU's networks for small images with average
 /// pooling, the ResNets with max pooling. Names key a history of results.
@@ -81,6 +84,8 @@ pub(super) const MODELS: &[Model] = &[
     slow("bert-base/1/slow-links", BERT),
     GPT2,
     slow("gpt2/1/slow-links", GPT2),
+    DECODE,
+    slow("gpt2/decode-128/slow-links", DECODE),
 ];
 
 /// Seed of the random weights and inputs.
@@ -129,6 +134,10 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
 
 /// Checks that a dry run predicts the counted bytes and rounds.
 fn check_prediction(model: &Model, setup: Setup, outcome: &Outcome) -> Result<()> {
+    if model.sizes().past > 0 {
+        // Servers do not run steps.
+        return Ok(());
+    }
     let program = Program::new(model.compile()?.plan)?;
     let Setup { protocol, security, .. } = setup;
     let computing = Computing { protocol, settings: Settings { security, ..Settings::default() } };
@@ -149,12 +158,18 @@ fn check_prediction(model: &Model, setup: Setup, outcome: &Outcome) -> Result<()
 }
 
 impl Model {
+    fn sizes(&self) -> Sizes {
+        let past = if let Architecture::Gpt2Step(past) = self.network { past } else { 0 };
+        Sizes { batch: self.batch, past }
+    }
+
     fn compile(&self) -> Result<Compiled> {
         let random = &mut RandomWeights::new(SEED);
         let graph = match self.network {
             Architecture::Images(name, pooling) => by_name(name, pooling, random)?,
             Architecture::Bert => bert(&Transformer::base(128), random)?,
             Architecture::Gpt2 => gpt2(&Transformer::base(32), GPT2_TOKENS, random)?,
+            Architecture::Gpt2Step(_) => gpt2_step(&Transformer::base(1), GPT2_TOKENS, random)?,
         };
         Ok(Compiled::new(&graph, &PlanOptions::default().with_profile(self.profile))?)
     }
@@ -248,7 +263,7 @@ fn deal(model: &Model, plan: &Plan, setup: Setup, effort: Effort) -> Result<Path
     let set_up = |mpc: &mut Mpc| {
         let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
         let weights = party::input(mpc, &shapes, None)?;
-        let x = party::input(mpc, &plan.input_shapes(model.batch).map_err(failed)?, None)?;
+        let x = party::input(mpc, &plan.input_shapes(model.sizes()).map_err(failed)?, None)?;
         Ok((plan.secret_weights(weights), plan.secret_inputs(x)))
     };
     party::deal(&setup, &effort, &folder, 2, set_up, |mpc, (weights, x)| {
@@ -338,7 +353,8 @@ impl Task {
         let cpu = cpu_seconds().unwrap_or(0.0) - before;
         let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
         let words = party::open(&mut party.mpc, &shares)?;
-        let logits = plan.decode_output(0, &words[0])?;
+        let at = logits(&plan);
+        let logits = plan.decode_output(at, &words[at])?;
         let error = expected.map_or(0.0, |e| distance(&e, &logits));
         let names = party.names();
         let memory = peak_memory_bytes().unwrap_or(0);
@@ -359,19 +375,28 @@ struct Inputs<P: Measurable> {
 /// Shares model and input, both of which party 0 holds.
 fn inputs<P: Measurable>(mpc: &mut P, model: &Model, plan: &Plan) -> Result<Inputs<P>> {
     let shapes: Vec<_> = plan.weights().into_iter().map(|w| w.shape).collect();
-    let input_shapes = plan.input_shapes(model.batch)?;
+    let input_shapes = plan.input_shapes(model.sizes())?;
     let (mut words, mut input, mut expected) = (None, None, None);
     if mpc.me() == Party(0) {
         let compiled = model.compile()?;
         ensure!(&compiled.plan == plan, "the plan is not the one that was written");
-        let x = RandomWeights::new(SEED + 1).around(input_shapes[0].dims(), 0.0, 1.0)?;
-        expected = Some(plan.evaluate(&compiled.weights, std::slice::from_ref(&x))?.remove(0));
+        let mut random = RandomWeights::new(SEED + 1);
+        let x = input_shapes.iter().map(|shape| random.around(shape.dims(), 0.0, 1.0));
+        let x = x.collect::<models::Result<Vec<_>>>()?;
+        expected = Some(plan.evaluate(&compiled.weights, &x)?.swap_remove(logits(plan)));
         words = Some(plan.encode_weights(&compiled.weights)?);
-        input = Some(vec![plan.encode_input(0, model.batch, &x)?]);
+        let encode = |(i, x)| plan.encode_input(i, model.sizes(), x);
+        input = Some(x.iter().enumerate().map(encode).collect::<nn_layers::Result<Vec<_>>>()?);
     }
     let weights = party::input(mpc, &shapes, words.as_deref())?;
     let x = party::input(mpc, &input_shapes, input.as_deref())?;
     Ok(Inputs { weights: plan.secret_weights(weights), x: plan.secret_inputs(x), expected })
+}
+
+/// The number of the result that is not a state.
+fn logits(plan: &Plan) -> usize {
+    let states = plan.states();
+    (0..).find(|&i| states.iter().all(|state| state.output != i)).unwrap_or(0)
 }
 
 fn read_plan(path: &Path) -> Result<Plan> {
