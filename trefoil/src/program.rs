@@ -36,13 +36,19 @@ impl Program {
     /// Takes a plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the model returns nothing, or its shapes do not fit together.
+    /// [`Error::Refused`] if the model returns nothing, keeps values from step to step, or its shapes do not fit
+    /// together.
     pub fn new(plan: Plan) -> Result<Self> {
         let mut program =
             Self { plan, digest: Digest::default(), whole: false, together: OnceLock::new() };
         program.digest = Digest::of(&[&program.to_bytes()?]);
         if program.plan.outputs().next().is_none() {
             return Err(refused("it has no output"));
+        }
+        if !program.plan.states().is_empty() {
+            let reason = "it keeps values from step to step, and servers do not; import it with a fixed number of \
+                          cached positions";
+            return Err(refused(reason));
         }
         program.whole = !match program.plan.fixed_batch() {
             Some(batch) => program.begins_with_batch(batch)?,
