@@ -85,7 +85,7 @@ pub fn addresses(protocol: ProtocolChoice, hosts: &[String], port: u16) -> Resul
         [] => vec!["127.0.0.1".to_owned(); wanted],
         hosts if hosts.len() == wanted => hosts.to_vec(),
         hosts => {
-            let example = &["a", "b", "c"][..wanted.min(3)];
+            let example: Vec<_> = ('a'..).take(wanted).map(String::from).collect();
             let reason = format!(
                 "{} hosts; name {wanted}, as in --hosts {}",
                 hosts.len(),
@@ -613,5 +613,7 @@ mod tests {
         for bad in [&["a", "b"][..], &["a:1", "a:1", "b"], &["a b", "c", "d"], &["a:x", "b", "c"]] {
             assert!(hosts(bad).is_err(), "{bad:?}");
         }
+        let four = addresses("dealt-3".parse().unwrap(), &["a".to_owned()], PORT);
+        assert!(four.unwrap_err().to_string().contains("name 4, as in --hosts a,b,c,d"));
     }
 }
