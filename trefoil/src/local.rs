@@ -316,6 +316,7 @@ mod tests {
     use nn_layers::{Compiled, PlanOptions};
 
     use super::*;
+    use crate::profile::Predicted;
     use crate::{
         Preprocess,
         import::{Imported, plan},
@@ -438,6 +439,24 @@ mod tests {
             1,
             &infer(ProtocolChoice::Rss, &program, &weights, &input, EngineChoice::Cpu)?.outputs,
         )
+    }
+
+    /// CrypTen's parties send 6.10 MB each: `bench/README.md`.
+    #[test]
+    fn lenet_by_masked_sharing_takes_a_tenth_of_the_bytes_of_crypten() {
+        let graph = by_name("lenet", Pooling::Average, &mut RandomWeights::new(5)).unwrap();
+        let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
+        let program = Program::new(compiled.plan).unwrap();
+        for (name, bytes) in [("dealt-2", 81_376), ("dealt-3", 162_752)] {
+            let protocol: ProtocolChoice = name.parse().unwrap();
+            let computing = Computing { protocol, ..Computing::default() };
+            let costs = predict(&program, 1, computing).unwrap();
+            let (parties, dealer) = costs.split_at(protocol.parties());
+            assert!(parties.iter().all(|cost| cost.bytes == bytes), "{name}: {parties:?}");
+            assert_eq!(dealer[0].bytes, 330_848);
+            assert_eq!(Predicted::of(&costs, 1).rounds, 18);
+            assert!(10 * bytes < 6_100_000);
+        }
     }
 
     #[test]
