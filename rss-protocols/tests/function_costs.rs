@@ -87,7 +87,7 @@ fn function(name: &str) -> Option<Function> {
             |mpc, x| rows(mpc, x, |mpc, x, axis| f::sum_squares(mpc, x, &[axis]))
         }
         "normalize of 16" => |mpc, x| rows(mpc, x, |mpc, x, axis| f::normalize(mpc, x, axis, 1e-5)),
-        "normalize from 0 of 16" => |mpc, x| {
+        "normalize_watched of 16" => |mpc, x| {
             rows(mpc, x, |mpc, x, axis| {
                 Ok(f::normalize_watched(mpc, x, axis, f::Centre::Zero, 1e-5)?.rows)
             })

@@ -71,7 +71,7 @@ const COSTS: &[Cost] = &[
     Cost { function: "var of 16", rounds: 6, bits: 173.0 },
     Cost { function: "sum_squares of 16", rounds: 4, bits: 164.0 },
     Cost { function: "normalize of 16", rounds: 31, bits: 1128.0 },
-    Cost { function: "normalize from 0 of 16", rounds: 29, bits: 1104.0 },
+    Cost { function: "normalize_watched of 16", rounds: 29, bits: 1104.0 },
     Cost { function: "norm of 16", rounds: 26, bits: 471.0 },
     Cost { function: "dot of 256", rounds: 2, bits: 1.0 },
     Cost { function: "max_pool of 3x3 by 2", rounds: 22, bits: 716.0 },

@@ -40,6 +40,6 @@ const FOR_SLOW_LINKS: &[Cost] = &[
     Cost { function: "var of 16", rounds: 5, bits: 174.0 },
     Cost { function: "sum_squares of 16", rounds: 3, bits: 164.0 },
     Cost { function: "normalize of 16", rounds: 18, bits: 4132.0 },
-    Cost { function: "normalize from 0 of 16", rounds: 18, bits: 4083.0 },
+    Cost { function: "normalize_watched of 16", rounds: 18, bits: 4083.0 },
     Cost { function: "norm of 16", rounds: 15, bits: 1946.0 },
 ];
