@@ -305,6 +305,17 @@ struct Stored {
     value: HostTensor,
 }
 
+/// The sizes of an input's dimensions, where the file or the options give them, or else their names.
+fn sizes<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Vec<Result<usize, &'a str>> {
+    let shape = info.kind.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
+    let size = |value: &'a Option<DimensionValue>| match value {
+        Some(DimensionValue::Size(n)) if *n > 0 => usize::try_from(*n).map_err(|_| ""),
+        Some(DimensionValue::Name(name)) => options.dims.get(name).copied().ok_or(name.as_str()),
+        _ => Err(""),
+    };
+    shape.into_iter().flat_map(|shape| &shape.dim).map(|dim| size(&dim.value)).collect()
+}
+
 /// The state of one import.
 pub(crate) struct Importer<'a> {
     pub graph: Graph,
@@ -461,25 +472,20 @@ impl<'a> Importer<'a> {
             };
             wrong(format!("has unsupported element type {}{remedy}", dtype::name(kind)))
         })?;
-        let shape = tensor.shape.as_ref().ok_or_else(|| wrong("has no shape".to_owned()))?;
+        if tensor.shape.is_none() {
+            return Err(wrong("has no shape".to_owned()));
+        }
         let mut dims = vec![];
-        for (axis, dim) in shape.dim.iter().enumerate() {
-            let (size, name) = match &dim.value {
-                Some(DimensionValue::Size(n)) if *n > 0 => (usize::try_from(*n).ok(), ""),
-                Some(DimensionValue::Name(name)) => {
-                    (self.options.dims.get(name).copied(), name.as_str())
-                }
-                _ => (None, ""),
-            };
+        for (axis, size) in sizes(info, self.options).into_iter().enumerate() {
             // A conversation is one sequence.
             let step = self.growing.and_then(|growing| [1, growing.new].get(axis).copied());
-            dims.push(match size.or(step) {
-                Some(n) => Dim::Fixed(n),
-                None if axis == 0 => {
+            dims.push(match size.or_else(|name| step.ok_or(name)) {
+                Ok(n) => Dim::Fixed(n),
+                Err(_) if axis == 0 => {
                     self.open_batch = true;
                     Dim::Batch(1)
                 }
-                None => {
+                Err(name) => {
                     let reason = if name.is_empty() {
                         "which has no name; export the model with a size for it".to_owned()
                     } else {

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use nn_layers::{Dim, Graph, HostTensor, ValueId};
 
-use super::proto::{DimensionValue, GraphProto, ValueInfoProto};
+use super::proto::{GraphProto, ValueInfoProto};
 use super::value::Typed;
-use super::{ImportOptions, Importer, Stored};
+use super::{ImportOptions, Importer, Stored, sizes};
 use crate::{Error, Result};
 
 /// Cached positions for which a graph is built. Comparing the first two finds what grows; the third must follow.
@@ -55,17 +55,6 @@ impl Known {
             _ => None,
         }
     }
-}
-
-/// The sizes of an input's dimensions, where the file or the options give them, or else their names.
-fn sizes<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Vec<Result<usize, &'a str>> {
-    let shape = info.kind.as_ref().and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
-    let size = |value: &'a Option<DimensionValue>| match value {
-        Some(DimensionValue::Size(n)) if *n > 0 => usize::try_from(*n).map_err(|_| ""),
-        Some(DimensionValue::Name(name)) => options.dims.get(name).copied().ok_or(name.as_str()),
-        _ => Err(""),
-    };
-    shape.into_iter().flat_map(|shape| &shape.dim).map(|dim| size(&dim.value)).collect()
 }
 
 /// The positions of a step, if a model has states that grow: as many as `input_ids` or `inputs_embeds` have, one
