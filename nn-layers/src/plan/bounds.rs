@@ -63,6 +63,7 @@ impl Plan {
         }
         let shapes = check::shapes(self, self.batch.unwrap_or(1))?;
         let constants = self.constant_values(weights)?;
+        let public = self.public_values(self.batch.unwrap_or(1).into())?;
         let mut uses = vec![0; self.nodes.len()];
         self.nodes.iter().flat_map(|node| &node.inputs).for_each(|&x| uses[x] += 1);
         let mut values: Vec<Option<Interval>> = vec![None; self.nodes.len()];
@@ -71,11 +72,9 @@ impl Plan {
             let interval = match node.op {
                 Op::Input(i) => Interval::filled(&shapes[at], ranges[i]),
                 Op::Constant(i) => Interval::point(constants[i].clone()),
-                ref op if self.public[at] => {
-                    let xs: Vec<_> =
-                        node.inputs.iter().filter_map(|&x| values[x].as_ref()).collect();
-                    let xs: Vec<_> = xs.iter().map(|x| &x.low).collect();
-                    Interval::point(eval::evaluate(op, &xs, self.batch.unwrap_or(1))?)
+                _ if self.public[at] => {
+                    let value = public[at].clone();
+                    Interval::point(value.ok_or_else(|| Error::plan("a number is not known"))?)
                 }
                 ref op => {
                     let xs: Option<Vec<_>> =

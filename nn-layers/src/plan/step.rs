@@ -37,7 +37,7 @@ impl<T> Default for Caches<T> {
 }
 
 impl<T> Caches<T> {
-    /// What there is before the first step: nothing.
+    /// No values, as before the first step.
     pub fn new() -> Self {
         Self { past: 0, tensors: vec![] }
     }
