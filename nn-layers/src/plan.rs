@@ -6,6 +6,7 @@ pub(crate) mod build;
 pub(crate) mod check;
 mod domain;
 pub(crate) mod exec;
+mod fitted;
 mod guard;
 mod inspect;
 mod kept;

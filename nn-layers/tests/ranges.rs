@@ -3,7 +3,7 @@
 
 use crate::common::{Random, dense, relu};
 use mpc_core::{Plaintext, Protocol};
-use nn_layers::{Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Unary};
+use nn_layers::{Binary, Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Reduce, Unary};
 use ring_arith::{CpuEngine, Engine};
 
 /// Two dense layers with the weights of the second larger by a factor.
@@ -134,8 +134,8 @@ fn times(weight: f64, bias: f64, x: &[f64]) -> (Compiled, Vec<f64>) {
     let input = g.input("x", &[Dim::Batch(1), Dim::Fixed(x.len())]).unwrap();
     let w = g.weight("scale", HostTensor::new([1], vec![weight]).unwrap());
     let b = g.weight("shift", HostTensor::new([1], vec![bias]).unwrap());
-    let y = g.add("scaled", Op::Binary(nn_layers::Binary::Mul), &[input, w]).unwrap();
-    let y = g.add("shifted", Op::Binary(nn_layers::Binary::Add), &[y, b]).unwrap();
+    let y = g.add("scaled", Op::Binary(Binary::Mul), &[input, w]).unwrap();
+    let y = g.add("shifted", Op::Binary(Binary::Add), &[y, b]).unwrap();
     g.output("y", y);
     let compiled = Compiled::new(&g, &PlanOptions::default()).unwrap();
     let x = HostTensor::new([1, x.len()], x.to_vec()).unwrap();
@@ -239,4 +239,71 @@ fn the_rounding_of_a_weight_is_that_of_its_worst_column() {
     assert!((0.01..1.0).contains(&off(false)), "{}", off(false));
     // Columns of inputs are evened out.
     assert!(off(true) < 1e-4, "{}", off(true));
+}
+
+/// The bits of room that the fullest value has left, and the largest error as a part of the largest result.
+fn fit(graph: &Graph, samples: &[Vec<HostTensor>], input: &HostTensor) -> (f64, f64) {
+    let options = PlanOptions::default().with_samples(samples.to_vec());
+    let Compiled { plan, weights } = Compiled::new(graph, &options).unwrap();
+    let input = std::slice::from_ref(input);
+    let seen = plan.inspect(CpuEngine::new(1), &weights, input).unwrap();
+    if seen.refusal.is_some() || seen.values.iter().any(|value| value.outside.is_some()) {
+        return (f64::NEG_INFINITY, f64::INFINITY);
+    }
+    let room = seen.values.iter().filter_map(|value| value.room).fold(f64::INFINITY, f64::min);
+    let exact = graph.evaluate(input).unwrap();
+    let (exact, made) = (exact[0].floats(), seen.results[0].floats());
+    let largest = exact.iter().fold(0.0, |most: f64, v| v.abs().max(most));
+    let error = exact.iter().zip(made.iter()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    (room, error / largest)
+}
+
+#[test]
+fn layers_with_large_numbers_get_fewer_fraction_bits_and_the_others_keep_theirs() {
+    let sized = |high: f64| {
+        let mut g = Graph::new(1);
+        let x = g.input("x", &[Dim::Batch(1), Dim::Fixed(16)]).unwrap();
+        (g, x, Random(5).tensor(&[1, 16], high))
+    };
+    let product = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let weigh = |g: &mut Graph, x, name: &str, factor: f64| {
+        let weight = g.weight(name, Random(6).tensor(&[16, 16], factor));
+        g.add(name, product.clone(), &[x, weight]).unwrap()
+    };
+    // Small weights of large inputs.
+    let (mut g, x, large) = sized(1e9);
+    let y = weigh(&mut g, x, "small", 1e-4);
+    let y = relu(&mut g, y);
+    g.output("y", y);
+    let mut cases = vec![("inputs", g, large)];
+    // A layer of large weights between others.
+    let (mut g, x, one) = sized(1.0);
+    let y = weigh(&mut g, x, "usual", 1.0);
+    let y = weigh(&mut g, y, "large", 1e8);
+    let y = relu(&mut g, y);
+    let y = weigh(&mut g, y, "small", 1e-8);
+    let y = weigh(&mut g, y, "last", 1.0);
+    g.output("y", y);
+    cases.push(("layer", g, one));
+    // A product of secrets, and a sum with a value of its own format.
+    let (mut g, x, large) = sized(1e5);
+    let y = weigh(&mut g, x, "fc", 1.0);
+    let z = g.add("product", Op::Binary(Binary::Mul), &[x, y]).unwrap();
+    let z = g.add("sum", Op::Binary(Binary::Add), &[z, x]).unwrap();
+    g.output("z", z);
+    cases.push(("product", g, large));
+    // Squares, in a sum and in a power.
+    let (mut g, x, large) = sized(1e6);
+    let norm = Op::Reduce { kind: Reduce::L2, axes: vec![1], keep: true };
+    let norm = g.add("norm", norm, &[x]).unwrap();
+    let y = g.add("square", Op::Unary(Unary::Pow(2.0)), &[x]).unwrap();
+    let y = g.add("sum", Op::Binary(Binary::Add), &[y, norm]).unwrap();
+    g.output("y", y);
+    cases.push(("squares", g, large));
+    for (name, graph, input) in cases {
+        let (room, _) = fit(&graph, &[], &input);
+        assert!(room < 0.0, "{name}: all at 20 bits have room {room}");
+        let (room, error) = fit(&graph, &[vec![input.clone()]], &input);
+        assert!(room >= 1.0 && error < 1e-4, "{name}: room {room}, error {error:e}");
+    }
 }

@@ -23,6 +23,19 @@ pub(crate) fn run(
     outputs: &[usize],
     sizes: Sizes,
 ) -> Result<Vec<HostTensor>> {
+    run_each(nodes, constants, inputs, outputs, |at, xs| {
+        evaluate(nodes[at].op, xs, sizes).map_err(|e| e.at(nodes[at].name))
+    })
+}
+
+/// The same, where `each` evaluates the node at a place for its operands.
+pub(crate) fn run_each(
+    nodes: &[NodeView<'_>],
+    constants: &[HostTensor],
+    inputs: &[HostTensor],
+    outputs: &[usize],
+    mut each: impl FnMut(usize, &[&HostTensor]) -> Result<HostTensor>,
+) -> Result<Vec<HostTensor>> {
     let mut last = vec![0; nodes.len()];
     for (i, node) in nodes.iter().enumerate() {
         node.inputs.iter().for_each(|&x| last[x] = i);
@@ -37,10 +50,10 @@ pub(crate) fn run(
                 reason: "is missing".to_owned(),
             })?,
             Op::Constant(k) | Op::Parameter(k) => constants[k].clone(),
-            ref op => {
+            _ => {
                 let xs: Option<Vec<_>> = node.inputs.iter().map(|&x| values[x].as_ref()).collect();
                 let xs = xs.ok_or_else(|| Error::plan("a node is used before it is computed"))?;
-                evaluate(op, &xs, sizes).map_err(|e| e.at(node.name))?
+                each(i, &xs)?
             }
         };
         values[i] = Some(value);

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use mpc_core::Profile;
 
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
+use super::fitted::Fitted;
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec, passes};
-use crate::graph::{Binary, Format, Graph, LinearMap, Node, Op, ValueId};
+use crate::graph::{Binary, Format, Graph, LinearMap, Op, ValueId};
 use crate::train::Formats;
 use crate::{Error, HostTensor, Result};
 
@@ -40,11 +41,14 @@ pub struct PlanOptions {
     /// The least and the greatest value of each input, where they are known: the formats of small weights leave
     /// their products room. Missing entries mean unknown ranges.
     pub ranges: Vec<Option<(f64, f64)>>,
+    /// Inputs, each of one batch, for which the plan must be right. Values that are large for one of them have fewer
+    /// fraction bits than `frac`, and so do the values of which they are sums. None if all have `frac`.
+    pub samples: Vec<Vec<HostTensor>>,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { frac: 20, profile: None, ranges: vec![] }
+        Self { frac: 20, profile: None, ranges: vec![], samples: vec![] }
     }
 }
 
@@ -59,6 +63,12 @@ impl PlanOptions {
     #[must_use]
     pub fn with_ranges(self, ranges: Vec<Option<(f64, f64)>>) -> Self {
         Self { ranges, ..self }
+    }
+
+    /// The same for a plan whose formats leave room for these inputs, layer by layer.
+    #[must_use]
+    pub fn with_samples(self, samples: Vec<Vec<HostTensor>>) -> Self {
+        Self { samples, ..self }
     }
 
     /// The same for a plan that spares this, whatever the protocol that runs it does elsewhere.
@@ -103,7 +113,11 @@ impl Compiled {
         graph.settle();
         passes::optimise_inference(&mut graph)?;
         let formats = Formats::of_values(options.frac);
-        let mut compiled = Builder::new(&graph, formats, &options.ranges)?.finish()?;
+        let mut builder = Builder::new(&graph, formats, &options.ranges)?;
+        if !options.samples.is_empty() {
+            builder.fitted = Some(Fitted::new(&graph, &options.samples, options.frac)?);
+        }
+        let mut compiled = builder.finish()?;
         compiled.plan.profile = options.profile;
         Ok(compiled)
     }
@@ -120,10 +134,14 @@ struct Builder<'a> {
     formats: Formats,
     /// Of the inputs, where they are known.
     ranges: &'a [Option<(f64, f64)>],
+    /// What samples leave room for, if some are given.
+    fitted: Option<Fitted>,
     constants: Vec<ConstantSpec>,
     values: Vec<HostTensor>,
     nodes: Vec<PlanNode>,
     fracs: Vec<u32>,
+    /// Fraction bits of the inputs that have others than values.
+    input_fracs: Vec<Option<u32>>,
     /// Places of the graph's nodes among the plan's; constants get theirs when their format is known.
     places: Vec<Option<usize>>,
     known: HashMap<(usize, u32), usize>,
@@ -140,10 +158,12 @@ impl<'a> Builder<'a> {
             graph,
             formats,
             ranges,
+            fitted: None,
             constants: vec![],
             values: vec![],
             nodes: vec![],
             fracs: vec![],
+            input_fracs: graph.inputs.iter().map(|input| input.frac).collect(),
             places: vec![None; graph.nodes.len()],
             known: HashMap::new(),
             names: HashSet::new(),
@@ -163,11 +183,11 @@ impl<'a> Builder<'a> {
             };
             outputs.push((name.clone(), place));
         }
-        let input = |i: &crate::graph::Input| InputSpec {
+        let input = |(at, i): (usize, &crate::graph::Input)| InputSpec {
             name: i.name.clone(),
             dims: i.dims.clone(),
             integer: i.integer,
-            frac: i.frac,
+            frac: self.input_fracs[at],
         };
         let state = |state: &crate::graph::State| {
             let output = state.output.ok_or_else(|| {
@@ -182,7 +202,7 @@ impl<'a> Builder<'a> {
         let plan = check::complete(Parts {
             frac: self.formats.values,
             batch: if graph.any_batch { None } else { Some(graph.batch) },
-            inputs: graph.inputs.iter().map(input).collect(),
+            inputs: graph.inputs.iter().enumerate().map(input).collect(),
             constants: self.constants,
             nodes,
             outputs,
@@ -215,7 +235,7 @@ impl<'a> Builder<'a> {
             let place = match self.places[x.0] {
                 Some(place) => place,
                 None => {
-                    let frac = self.wanted_frac(node, position, &inputs);
+                    let frac = self.wanted_frac(i, position, &inputs);
                     self.constant(x.0, frac).map_err(|e| e.at(&node.name))?
                 }
             };
@@ -223,24 +243,43 @@ impl<'a> Builder<'a> {
         }
         let values = self.formats.values;
         let xs: Vec<_> = inputs.iter().map(|&x| self.fracs[x]).collect();
-        let target = self.target(node, &xs);
+        let target = self.target(i, &xs);
         let frac = match node.op {
             Op::Input(k) if self.graph.inputs[k].integer => 0,
-            Op::Input(k) => self.graph.inputs[k].frac.unwrap_or(values),
+            Op::Input(k) => {
+                if self.input_fracs[k].is_none() {
+                    self.input_fracs[k] = target;
+                }
+                self.input_fracs[k].unwrap_or(values)
+            }
             ref op => check::result_frac(op, &xs, target.unwrap_or(values))
                 .map_err(|e| e.at(&node.name))?,
         };
         self.places[i] = Some(self.nodes.len());
         let (name, op) = (node.name.clone(), node.op.clone());
+        let target = target.filter(|_| !op.is_given());
         self.nodes.push(PlanNode { name, op, inputs, frac: target });
         self.fracs.push(frac);
         Ok(())
     }
 
     /// The fraction bits to which a node rounds, if they are not the plan's.
-    fn target(&self, node: &Node, xs: &[u32]) -> Option<u32> {
+    fn target(&self, at: usize, xs: &[u32]) -> Option<u32> {
+        let node = &self.graph.nodes[at];
         match (node.format, &node.op) {
-            (Format::Value, _) => None,
+            (Format::Value, op) => {
+                let most = self.fitted.as_ref()?.most(at);
+                // Nothing is finer than the sum from which bits are dropped.
+                let most = match op {
+                    Op::Linear(l) => {
+                        let sums = l.maps().map(|(_, [x, weight])| xs[x] + xs[weight]);
+                        most.min(sums.max().unwrap_or(most))
+                    }
+                    Op::Dot(_) => most.min(xs[0] + xs[1]),
+                    _ => most,
+                };
+                (most < self.formats.values).then_some(most)
+            }
             (Format::CoarserValue(bits), _) => {
                 Some(self.formats.values.saturating_sub(bits).max(1))
             }
@@ -258,27 +297,38 @@ impl<'a> Builder<'a> {
 
     /// Fraction bits for a constant operand: for a weight as many as leave the product room, and for a bias as
     /// many as the product has.
-    fn wanted_frac(&self, node: &Node, position: usize, before: &[usize]) -> u32 {
+    fn wanted_frac(&self, at: usize, position: usize, before: &[usize]) -> u32 {
+        let node = &self.graph.nodes[at];
         let values = self.formats.values;
         let Op::Linear(l) = &node.op else {
-            return if let Format::Fixed(bits) = node.format { bits } else { values };
+            return match (node.format, &self.fitted) {
+                (Format::Fixed(bits), _) => bits,
+                (_, Some(fitted)) => fitted.constant(self.graph, at, position).min(values),
+                (_, None) => values,
+            };
         };
         let weighs = l.maps().find(|(_, [_, weight])| *weight == position);
         let x = self.fracs[before[weighs.map_or(0, |(_, [x, _])| x)]];
         let most = if node.format == Format::Value { ROOMY_PRODUCT_FRAC } else { MAX_PRODUCT_FRAC };
+        let most = self.fitted.as_ref().map_or(most, |fitted| fitted.product(at).min(most));
         if weighs.is_some() {
             let common = values.min(most.saturating_sub(x));
-            self.small_frac(node, position, x).map_or(common, |frac| frac.max(common))
+            self.small_frac(at, position, x).map_or(common, |frac| frac.max(common))
         } else if l.residual {
             values
         } else {
-            (x + self.fracs[before[1]]).min(40)
+            let fits = self
+                .fitted
+                .as_ref()
+                .and_then(|_| self.graph.constant_value(node.inputs[position]).map(Fitted::addend));
+            (x + self.fracs[before[1]]).min(fits.unwrap_or(40)).min(40)
         }
     }
 
     /// Fraction bits with which the largest element of a small weight has [`SIGNIFICANT`] bits. They are
     /// limited by the room for sums of products with the largest possible values, and for their addends.
-    fn small_frac(&self, node: &Node, position: usize, x: u32) -> Option<u32> {
+    fn small_frac(&self, at: usize, position: usize, x: u32) -> Option<u32> {
+        let node = &self.graph.nodes[at];
         let Op::Linear(l) = &node.op else { return None };
         if node.format != Format::Value || l.residual || !l.more.is_empty() {
             return None;
@@ -286,14 +336,19 @@ impl<'a> Builder<'a> {
         let largest =
             |at: usize| self.graph.constant_value(node.inputs[at]).map(HostTensor::largest);
         let weight = largest(position).filter(|weight| *weight > 0.0)?;
-        let bias = if l.bias { largest(2)? } else { 0.0 };
-        let most = match self.largest(node.inputs[0], DEPTH) {
-            Some(known) => known,
-            // The words of values of any format, and so the numbers with the plan's.
-            None => f64::from(WIDEST - self.formats.values as i32).exp2(),
+        let room = match &self.fitted {
+            Some(fitted) => f64::from(fitted.product(at)) - f64::from(x),
+            None => {
+                let bias = if l.bias { largest(2)? } else { 0.0 };
+                let most = match self.largest(node.inputs[0], DEPTH) {
+                    Some(known) => known,
+                    // The words of values of any format, and so the numbers with the plan's.
+                    None => f64::from(WIDEST - self.formats.values as i32).exp2(),
+                };
+                let sum = self.largest_row(&l.map, node.inputs[position])? * most + bias;
+                ROOM - f64::from(x) - sum.log2().ceil()
+            }
         };
-        let sum = self.largest_row(&l.map, node.inputs[position])? * most + bias;
-        let room = ROOM - f64::from(x) - sum.log2().ceil();
         let room = if room > 0.0 { room as u32 } else { return None };
         // Coarser formats are chosen for their range.
         let significant = SIGNIFICANT.min(self.formats.values.saturating_sub(COARSER));
