@@ -5,7 +5,7 @@ use ring_arith::Shape;
 use super::domain::Domain;
 use super::{Plan, PlanNode, check};
 use crate::Result;
-use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Unary};
+use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Sizes, Unary};
 
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
@@ -89,14 +89,14 @@ impl Plan {
         Ok(self.steps.iter().flatten().map(layer).collect())
     }
 
-    /// Words of the largest value for a batch size, without running anything. A server that takes plans from
+    /// Words of the largest value for a batch size, or for that and a number of cached positions, without running anything. A server that takes plans from
     /// others compares it with its resources.
     ///
     /// # Errors
     /// [`crate::Error::Plan`] if the plan does not serve the batch size, [`crate::Error::Node`] if a
     /// value would be too large.
-    pub fn largest_value(&self, batch: usize) -> Result<usize> {
-        let shapes = check::shapes(self, batch)?;
+    pub fn largest_value(&self, sizes: impl Into<Sizes>) -> Result<usize> {
+        let shapes = check::shapes(self, sizes)?;
         Ok(shapes.iter().map(Shape::len).max().unwrap_or(0))
     }
 
@@ -220,8 +220,8 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::largest_value`].
-    pub fn peak_words(&self, batch: usize) -> Result<u64> {
-        let shapes = check::shapes(self, batch)?;
+    pub fn peak_words(&self, sizes: impl Into<Sizes>) -> Result<u64> {
+        let shapes = check::shapes(self, sizes)?;
         let words: Vec<u64> = shapes.iter().map(|shape| shape.len() as u64).collect();
         let kept = |i: usize| words[i].saturating_mul(SHARE);
         let bits = |i: usize| {

@@ -68,6 +68,48 @@ impl Plan {
         &self.states
     }
 
+    /// The inputs that a step is given, by their numbers: all but the states.
+    pub fn step_inputs(&self) -> impl Iterator<Item = usize> {
+        (0..self.inputs.len()).filter(|&i| self.states.iter().all(|state| state.input != i))
+    }
+
+    /// The results that a step returns, by their numbers: all but the states.
+    pub fn step_outputs(&self) -> impl Iterator<Item = usize> {
+        (0..self.outputs.len()).filter(|&i| self.states.iter().all(|state| state.output != i))
+    }
+
+    /// The sizes of a step on inputs of these shapes behind `past` cached positions. Without states these are the sizes
+    /// of a run.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names the input that does not fit.
+    pub fn step_sizes(&self, given: &[&Shape], past: usize) -> Result<Sizes> {
+        if self.states.is_empty() {
+            return self.sizes_of(given);
+        }
+        let wanted = self.step_inputs().count();
+        if given.len() != wanted {
+            return Err(Error::plan(format!("{} inputs, a step takes {wanted}", given.len())));
+        }
+        let mut shapes =
+            self.input_shapes(Sizes { batch: self.batch_of_step(given.iter().copied()), past })?;
+        for (i, shape) in self.step_inputs().zip(given) {
+            shapes[i] = (*shape).clone();
+        }
+        self.sizes_of(&shapes.iter().collect::<Vec<_>>())
+    }
+
+    /// The batch size of a step's inputs, as the first that begins with it has it.
+    fn batch_of_step<'a>(&self, given: impl Iterator<Item = &'a Shape>) -> usize {
+        let mut sizes = self.step_inputs().zip(given).flat_map(|(i, shape)| {
+            self.inputs[i].dims.iter().zip(shape.dims()).filter_map(|(dim, &n)| match dim {
+                Dim::Batch(k) => n.checked_div(*k),
+                _ => None,
+            })
+        });
+        self.batch.or(sizes.next()).unwrap_or(1)
+    }
+
     /// The number of positions that a step adds; `None` for a plan without states.
     pub fn new_positions(&self) -> Option<usize> {
         let state = self.states.first()?;
@@ -199,7 +241,7 @@ impl Plan {
         given: &[&Shape],
         mut state: impl FnMut(usize, &Shape) -> Result<T>,
     ) -> Result<Vec<T>> {
-        let wanted = self.inputs.len() - self.states.len();
+        let wanted = self.step_inputs().count();
         if self.states.is_empty() || inputs.len() != wanted {
             let states = self.states.len();
             let reason = format!(
@@ -208,14 +250,7 @@ impl Plan {
             );
             return Err(Error::plan(reason));
         }
-        let others = (0..self.inputs.len()).filter(|&i| self.states.iter().all(|s| s.input != i));
-        let sizes = others.zip(given).flat_map(|(i, shape)| {
-            self.inputs[i].dims.iter().zip(shape.dims()).filter_map(|(dim, &n)| match dim {
-                Dim::Batch(k) => n.checked_div(*k),
-                _ => None,
-            })
-        });
-        let batch = self.batch.or(sizes.into_iter().next()).unwrap_or(1);
+        let batch = self.batch_of_step(given.iter().copied());
         let shapes = self.input_shapes(Sizes { batch, past: 0 })?;
         let mut given = inputs.iter();
         let mut all = Vec::with_capacity(self.inputs.len());
