@@ -302,7 +302,6 @@ impl Connection {
                 let text = format!("{given} inputs are given; model `{name}` takes {takes}");
                 return Err(Failure::input(text));
             }
-            let code = FixedPoint(FracBits::new(about.fraction_bits)?);
             let mut words = Vec::with_capacity(values.len());
             for (index, ((dims, values), input)) in values.iter().zip(&about.inputs).enumerate() {
                 if *dims != about.shape_of(about.examples(dims), &input.dims) {
@@ -321,6 +320,7 @@ impl Connection {
                     );
                     return Err(Failure::new(Kind::Range, text));
                 }
+                let code = FixedPoint(FracBits::new(about.input_bits(input))?);
                 let encoded = if input.integer {
                     whole(&input.name, values)?.into_iter().map(|value| value as u64).collect()
                 } else {

@@ -41,7 +41,7 @@ pub struct About {
     pub whole: bool,
     /// Number of secret weights.
     pub weights: u64,
-    /// Fraction bits of inputs.
+    /// Fraction bits of inputs, except of those that have their own.
     pub fraction_bits: u32,
     /// The preparation of an image by a client before it shares it.
     pub preprocess: Preprocess,
@@ -69,6 +69,9 @@ pub struct Input {
     pub dims: Vec<usize>,
     /// True if it consists of integers, for instance positions in a table.
     pub integer: bool,
+    /// Its fraction bits, where they are not the model's: large numbers have fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction_bits: Option<u32>,
     /// The columns of tables whose cells become its numbers, in their order; empty if they have no names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
@@ -233,7 +236,11 @@ impl About {
             return bad(&format!("the name {name:?} has a control character; rename it"));
         }
         let bits = self.outputs.iter().map(|output| output.fraction_bits).max();
-        if self.fraction_bits > 40 || bits > Some(62) || self.batch == Some(0) {
+        let of_inputs = self.inputs.iter().map(|input| self.input_bits(input)).max();
+        if self.fraction_bits.max(of_inputs.unwrap_or(0)) > 40
+            || bits > Some(62)
+            || self.batch == Some(0)
+        {
             return bad(
                 "its numbers must have at most 40 fraction bits, and its batch be 1 or more",
             );
@@ -254,6 +261,11 @@ impl About {
             return bad("the value of white must be above 0 and at most 65536");
         }
         Ok(())
+    }
+
+    /// The fraction bits of the numbers that are shared as an input.
+    pub fn input_bits(&self, input: &Input) -> u32 {
+        if input.integer { 0 } else { input.fraction_bits.unwrap_or(self.fraction_bits) }
     }
 
     /// The numbers of an answer to `examples` examples: for each output, those of each example. Those of the first are

@@ -408,6 +408,7 @@ impl Program {
             name: spec.name.clone(),
             dims: self.of_an_example(shape),
             integer: spec.integer,
+            fraction_bits: spec.frac,
             columns: Vec::new(),
         });
         Ok(named.collect())

@@ -39,32 +39,21 @@ pub fn run(
         return Ok(false);
     }
     let left = |inputs: &[HostTensor]| left(what, plan, weights, inputs);
-    if let Some(sample) = sample {
-        return match left(sample)? {
-            None => Ok(true),
-            Some(refusal) => Err(Error::format(
-                what,
-                format_args!(
-                    "a sample's values leave the range of numbers at layer `{}`: {}",
-                    refusal.name, refusal.reason
-                ),
-            )),
-        };
-    }
-    let stated: Option<Vec<Range>> = ranges.iter().copied().collect();
-    if let Some(stated) = stated.filter(|stated| stated.len() == plan.inputs().len()) {
-        let ends = [|range: &Range| range.low, |range: &Range| range.high]
-            .map(|end| stated.iter().map(|range| Some(at(end(range)))).collect());
-        let [low, high]: [Vec<_>; 2] = ends;
-        for ranges in [ranges, &low, &high] {
-            if let Some(refusal) = left(&drawn(plan, ranges, batch, 0, USUAL[0])?)? {
-                let reason = format_args!(
-                    "for inputs of the stated range, values leave the range of numbers at layer `{}`: {}",
-                    refusal.name, refusal.reason
-                );
-                return Err(Error::format(what, reason));
-            }
+    let known = known(plan, ranges, sample)?;
+    for inputs in &known {
+        if let Some(refusal) = left(inputs)? {
+            let whose = match sample {
+                Some(_) => "a sample's values leave",
+                None => "for inputs of the stated range, values leave",
+            };
+            let reason = format_args!(
+                "{whose} the range of numbers at layer `{}`: {}",
+                refusal.name, refusal.reason
+            );
+            return Err(Error::format(what, reason));
         }
+    }
+    if !known.is_empty() {
         return Ok(true);
     }
     let mut refused = None;
@@ -81,6 +70,31 @@ pub fn run(
         refusal.name, refusal.reason
     );
     Err(Error::format(what, reason))
+}
+
+/// The inputs for which a plan must be right: the sample; else, if the ranges of all inputs are stated, values drawn from
+/// them, the least and the greatest. None if neither is known.
+///
+/// # Errors
+/// [`Error::Format`] if a sample does not fit the plan.
+pub fn known(
+    plan: &Plan,
+    ranges: &[Option<Range>],
+    sample: Option<&[HostTensor]>,
+) -> Result<Vec<Vec<HostTensor>>> {
+    if let Some(sample) = sample {
+        return Ok(vec![sample.to_vec()]);
+    }
+    let stated: Option<Vec<Range>> = ranges.iter().copied().collect();
+    let Some(stated) = stated.filter(|stated| stated.len() == plan.step_inputs().count()) else {
+        return Ok(Vec::new());
+    };
+    let batch = plan.fixed_batch().unwrap_or(1);
+    let ends = [|range: &Range| range.low, |range: &Range| range.high]
+        .map(|end| stated.iter().map(|range| Some(at(end(range)))).collect());
+    let [low, high]: [Vec<_>; 2] = ends;
+    let drawn = |ranges: &[Option<Range>]| drawn(plan, ranges, batch, 0, USUAL[0]);
+    Ok(vec![drawn(ranges)?, drawn(&low)?, drawn(&high)?])
 }
 
 /// One number.
@@ -136,10 +150,13 @@ fn drawn(
     number: usize,
     usual: Range,
 ) -> Result<Vec<HostTensor>> {
+    // The first step of a conversation: nothing is kept yet.
     let shapes = plan.input_shapes(batch)?;
+    let given: Vec<_> = plan.step_inputs().collect();
     let mut inputs = Vec::with_capacity(shapes.len());
     for (i, (spec, shape)) in plan.inputs().iter().zip(&shapes).enumerate() {
-        let range = match ranges.get(i).copied().flatten() {
+        let stated = given.iter().position(|&at| at == i).and_then(|at| ranges.get(at));
+        let range = match stated.copied().flatten() {
             Some(stated) => part(stated, number),
             None if spec.integer => Range { low: usual.low.max(0.0), ..usual },
             None => usual,

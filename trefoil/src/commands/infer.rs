@@ -307,8 +307,8 @@ fn taken(about: &About) -> String {
 /// Encodes the examples as whole batches of this size, a tensor for each input; the last batch is filled up with
 /// zeros if the model takes one batch size alone.
 fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
-    let code = FixedPoint(FracBits::new(about.fraction_bits)?);
     let encode = |chunk: &[Image], input: &Input| {
+        let code = FixedPoint(FracBits::new(about.input_bits(input))?);
         let size = about.batch.unwrap_or(chunk.len());
         let mut words = Vec::with_capacity(size * input.len());
         for image in chunk {

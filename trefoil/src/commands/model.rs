@@ -105,7 +105,11 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     if let Some(reason) = &unusual {
         let bits = program.plan().frac();
         let usual = reading::USUAL;
-        output.remark(format!("numbers have {bits} fraction bits, since with {usual} {reason}"))?;
+        output.remark(if bits == usual {
+            format!("some layers have fewer than {usual} fraction bits, since with {usual} at all of them {reason}")
+        } else {
+            format!("numbers have {bits} fraction bits, since with {usual} {reason}")
+        })?;
     }
     if let Some(warning) = rounding(&rounded) {
         output.remark(warning)?;

@@ -69,8 +69,9 @@ impl<'a> File<'a> {
         Ok(Self { name, graph, reading, labels, given: OnceCell::new() })
     }
 
-    /// The model with the fraction bits that its owner asks for. Else with 20, or the nearest below or above with which
-    /// its samples or stated ranges keep to the numbers for which each layer is right.
+    /// The model with the fraction bits that its owner asks for. Else with 20. Where its samples or stated ranges would
+    /// leave the numbers for which a layer is right, that layer has fewer, or else all have: the nearest number below or
+    /// above with which they keep to them.
     ///
     /// # Errors
     /// [`Error::Format`] if it cannot be run; it names the fraction bits with which it could, if there are some.
@@ -81,6 +82,11 @@ impl<'a> File<'a> {
             Err(Error::Format { what, reason }) => (what, reason),
             Err(error) => return Err(error),
         };
+        if self.reading.fraction_bits.is_none()
+            && let Ok(Some(read)) = self.fitted(asked)
+        {
+            return Ok(Read { unusual: Some(reason), ..read });
+        }
         let fewer = (*check::FORMATS.start()..asked).rev();
         let mut others = fewer.chain(asked + 1..=*check::FORMATS.end());
         match (others.find_map(|bits| self.tried(bits).ok()), self.reading.fraction_bits) {
@@ -96,7 +102,29 @@ impl<'a> File<'a> {
 
     /// The model with the given fraction bits, if it runs with them.
     fn tried(&self, bits: u32) -> Result<Read> {
-        let read = self.planned(bits)?;
+        self.run(self.planned(bits)?)
+    }
+
+    /// The model with fewer fraction bits at the layers whose numbers are large for its sample, or for its stated ranges;
+    /// none if neither is known.
+    fn fitted(&self, bits: u32) -> Result<Option<Read>> {
+        // The coarsest format takes most weights; the structure is the same for all.
+        let Read { imported, samples, ranges, .. } = self.planned(*check::FORMATS.start())?;
+        let plan = imported.program.plan();
+        if plan.multiplications(plan.fixed_batch().unwrap_or(1))? > trial::QUICK {
+            return Ok(None);
+        }
+        let sample = sample(&samples, &imported.about)?;
+        let known = trial::known(plan, &ranges, sample.as_deref())?;
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let options = PlanOptions::default().with_frac(bits).with_samples(known);
+        self.run(self.planned_with(&options)?).map(Some)
+    }
+
+    /// Runs the model in the clear, if that is quick.
+    fn run(&self, read: Read) -> Result<Read> {
         let Read { imported, samples, ranges, .. } = &read;
         let sample = sample(samples, &imported.about)?;
         let plan = imported.program.plan();
@@ -111,16 +139,19 @@ impl<'a> File<'a> {
 
     /// The model with the given fraction bits, which is not run.
     pub(super) fn planned(&self, bits: u32) -> Result<Read> {
-        let options = PlanOptions::default().with_frac(bits);
+        self.planned_with(&PlanOptions::default().with_frac(bits))
+    }
+
+    fn planned_with(&self, options: &PlanOptions) -> Result<Read> {
         let plan = |options: &PlanOptions| {
             let preprocess = preprocess(self.reading);
             import::plan(&self.name, &self.graph, options, preprocess, self.labels.clone())
         };
-        let mut imported = plan(&options)?;
+        let mut imported = plan(options)?;
         let Given { samples, ranges, columns, label } = self.given(&imported.about)?.clone();
         let ends = |range: &Option<Range>| range.map(|range| (range.low, range.high));
         if !ranges.is_empty() {
-            imported = plan(&options.with_ranges(ranges.iter().map(ends).collect()))?;
+            imported = plan(&options.clone().with_ranges(ranges.iter().map(ends).collect()))?;
         }
         // Also refuses weights without an encoding.
         let rounded = model::rounded(imported.program.plan(), &imported.values)
@@ -324,15 +355,18 @@ mod tests {
         let usual = read("0,1", None).unwrap();
         assert_eq!((usual.imported.program.plan().frac(), usual.unusual), (USUAL, None));
         assert!(usual.tried);
+        // Layers with large numbers have fewer, and inputs too.
         let wide = read("0,1e7", None).unwrap();
-        let bits = wide.imported.program.plan().frac();
-        assert!((8..USUAL).contains(&bits), "{bits}");
+        let plan = wide.imported.program.plan();
+        assert_eq!(plan.frac(), USUAL);
+        let fewest = plan.operations().map(|layer| layer.frac).min().unwrap();
+        let input = wide.imported.about.inputs[0].fraction_bits.unwrap();
+        assert!(fewest < USUAL && input < USUAL, "{fewest} {input}");
         assert!(wide.unusual.unwrap().contains("range of numbers at layer `"));
-        // With one more, or with those asked for, the error says how many would do.
-        for asked in [bits + 1, USUAL] {
-            let error = read("0,1e7", Some(asked)).err().unwrap().to_string();
-            assert!(error.contains(&format!("it runs with --fraction-bits {bits}")), "{error}");
-        }
+        // With those asked for, the error says how many would do at all layers.
+        let error = read("0,1e7", Some(USUAL)).err().unwrap().to_string();
+        let bits = (8..USUAL).rev().find(|&bits| read("0,1e7", Some(bits)).is_ok()).unwrap();
+        assert!(error.contains(&format!("it runs with --fraction-bits {bits}")), "{error}");
         assert_eq!(read("0,1e7", Some(bits)).unwrap().unusual, None);
         let error = read("0,1e30", None).err().unwrap().to_string();
         assert!(!error.contains("it runs with"), "{error}");
