@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from . import _trefoil
+from ._distances import cdist as cdist, triplet_margin_loss as triplet_margin_loss
 from ._errors import InputError
 from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted
 
