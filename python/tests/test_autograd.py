@@ -268,3 +268,23 @@ def test_functions_that_return_something_else_are_named(mpc):
         trefoil.Function.apply(x)
     function(lambda x: x * 2.0, None).apply(x).sum().backward()
     assert x.grad is None
+
+
+def test_a_number_that_is_taken_often_gets_its_gradient_in_few_calls(mpc, rng):
+    places, factors = rng.integers(0, 3, 1000), rng.integers(-8, 9, 1000) / 4.0
+    x = mpc.secret([1.0, 2.0, 3.0])
+    x.requires_grad = True
+    y = (x[places] * factors).sum()
+    mpc.cost()
+    y.backward()
+    assert sum(step.calls for step in mpc.cost().steps if step.name == "gather") < 40
+    assert np.allclose(x.grad.reveal(), np.bincount(places, factors), atol=1e-3)
+
+
+def test_the_gradient_of_a_border_is_left_out(mpc):
+    x = mpc.secret([[1.0, 2.0], [3.0, 4.0]])
+    x.requires_grad = True
+    padded = np.pad(x, ((1, 0), (2, 3)), constant_values=7)
+    assert np.array_equal(padded.reveal(), np.pad([[1, 2], [3, 4]], ((1, 0), (2, 3)), constant_values=7))
+    (padded * np.arange(21.0).reshape(3, 7)).sum().backward()
+    assert np.allclose(x.grad.reveal(), [[9, 10], [16, 17]], atol=1e-4)

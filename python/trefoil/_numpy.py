@@ -78,18 +78,25 @@ def _with_zero(x):
 def spread(g, axis, length, places):
     """Numbers along an axis, added up at their places along one of another length: the opposite of a gather."""
     places = np.asarray(places)
-    borders = [0] * g.ndim
     after = [int(i == axis) for i in range(g.ndim)]
-    padded = g._make("pad", {"before": borders, "after": after})
-    total, left = None, np.arange(len(places))
-    while left.size or total is None:
-        first = left[np.unique(places[left], return_index=True)[1]]
-        picked = np.full(length, len(places))
-        picked[places[first]] = first
-        part = padded._make("gather", {"axis": axis, "indices": np.ascontiguousarray(picked, np.int64)})
-        total = part if total is None else total + part
-        left = np.setdiff1d(left, first)
-    return total
+
+    def gathered(indices):
+        """The numbers at these places; the place behind the last has a zero."""
+        padded = g._make("pad", {"before": [0] * g.ndim, "after": after})
+        return padded._make("gather", {"axis": axis, "indices": np.ascontiguousarray(indices, np.int64)})
+
+    order = np.argsort(places, kind="stable")
+    while len(np.unique(places)) < len(places):
+        # Numbers for one place lie beside each other: every second one is added to the one before it.
+        places = places[order]
+        rank = np.arange(len(places)) - np.searchsorted(places, places)
+        first = np.flatnonzero(rank % 2 == 0)
+        follows = np.append(rank, 0)[first + 1] % 2 == 1
+        g = gathered(order[first]) + gathered(np.where(follows, np.append(order, 0)[first + 1], len(order)))
+        places, order = places[first], np.arange(len(first))
+    picked = np.full(length, len(places))
+    picked[places] = np.arange(len(places))
+    return gathered(picked)
 
 
 def _public_key(key):
@@ -303,7 +310,11 @@ def _pad(array, pad_width, mode="constant", **kwargs):
     value = kwargs.pop("constant_values", 0)
     if np.ndim(value) or not isinstance(value, (bool, int, float, np.integer, np.floating, Secret)):
         raise InputError("one constant pads a secret array")
-    padded = _moved(_with_zero(x), np.pad(_places(x) + 1, pad_width))
+    # NumPy checks the widths, and gives those of each axis.
+    corner = np.pad(np.zeros((2,) * x.ndim, np.int64), pad_width, constant_values=1)
+    inside = [np.flatnonzero(np.min(corner, tuple(j for j in range(x.ndim) if j != i)) == 0) for i in range(x.ndim)]
+    widths = [(int(places[0]), corner.shape[i] - int(places[0]) - 2) for i, places in enumerate(inside)]
+    padded = x._make("pad", {"before": [low for low, _ in widths], "after": [high for _, high in widths]}) if x.ndim else x.copy()
     if isinstance(value, Secret):
         border = np.pad(np.zeros(x.shape, np.int64), pad_width, constant_values=1)
         return padded + (value * border)._like(x.dtype)
