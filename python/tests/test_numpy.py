@@ -525,3 +525,18 @@ def test_whole_numbers_that_no_float_holds_are_exact(mpc):
     same(mpc.secret(np.array([15, 7])) ** np.array([15, 20]), np.array([15, 7]) ** np.array([15, 20]))
     same(secret == 2**53 + 1, large == 2**53 + 1)
     assert [int(x) for x in mpc.reveal(secret, secret[:1])[0]] == large.tolist()
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "argmin", "prod", "any"])
+def test_a_dtype_in_the_place_of_keepdims_is_refused(mpc, name):
+    """NumPy's methods have a dtype there, or an array to write into."""
+    x = mpc.secret(np.ones((2, 3)))
+    for second in (float, np.zeros(3)):
+        with pytest.raises(TypeError, match="keepdims is True or False"):
+            getattr(x, name)(0, second)
+    assert getattr(x, name)(0, None).shape == (3,) and getattr(x, name)(0, 1).shape == (1, 3)
+
+
+def test_the_rule_of_a_joined_dtype_is_checked(mpc):
+    with pytest.raises(ValueError, match="casting must be one of"):
+        np.concatenate([mpc.secret([1]), mpc.secret([2])], casting="any")

@@ -11,7 +11,7 @@ import operator
 import numpy as np
 
 from ._errors import InputError, RevealError
-from ._secret import _BOOL, _DOUBLE, _INT, Secret, _axes, _axis, _plain, _promoted, _widest
+from ._secret import _BOOL, _DOUBLE, _INT, Secret, _axes, _axis, _keeps, _plain, _promoted, _widest
 
 _FUNCTIONS, _UFUNCS = {}, {}
 
@@ -353,6 +353,8 @@ for _function in (np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np
 
 def _cast(common, dtype, casting):
     """The dtype that joined arrays get."""
+    # NumPy checks the rule's name.
+    np.concatenate([np.empty(0, common)], casting=casting)
     if dtype is None:
         return common
     if not np.can_cast(common, dtype, casting):
@@ -609,7 +611,7 @@ def _ptp(a, axis=None, *, keepdims=False):
 @_implements(np.prod)
 def _prod(a, axis=None, *, keepdims=False):
     x, outer, kept = a._like(_promoted(a.dtype))._rows(axis)
-    count = x.shape[-1]
+    count, keepdims = x.shape[-1], _keeps(keepdims)
     if count == 0:
         return _secret(x._mpc, np.ones(kept if keepdims else outer, x.dtype))
     while count > 1:

@@ -92,6 +92,13 @@ def _axes(axis, ndim):
     return sorted(axes)
 
 
+def _keeps(keepdims):
+    """True to keep axes. NumPy's methods have a dtype or an array to write into in this place."""
+    if keepdims is not None and not isinstance(keepdims, (int, np.integer, np.bool_)):
+        raise TypeError(f"keepdims is True or False, not {keepdims!r}; methods of secret arrays take no dtype and no `out`")
+    return bool(keepdims)
+
+
 def _is_small(x):
     """True for a number of Python's that a float holds exactly."""
     return type(x) in (bool, float) or type(x) is int and abs(x) <= 1 << 53
@@ -394,7 +401,7 @@ class Secret:
         return x if x._dtype == dtype else Secret(x._mpc, x._handle, dtype)
 
     def astype(self, dtype: DTypeLike) -> Secret:
-        """The same numbers as another dtype. To ``bool``: whether they are not 0.
+        """The same numbers as another dtype. To ``bool``: whether they are not 0. Integers have 64 bits and do not wrap.
 
         Parameters
         ----------
@@ -836,7 +843,7 @@ class Secret:
     # -- along axes --------------------------------------------------------------------------------
 
     def _reduce(self, function, axis, keepdims, dtype=None):
-        axes = _axes(axis, self.ndim)
+        axes, keepdims = _axes(axis, self.ndim), _keeps(keepdims)
         shape = self.shape
         kept = [1 if i in axes else n for i, n in enumerate(shape)]
         x = self if self.ndim else self.reshape(1)
@@ -956,7 +963,7 @@ class Secret:
         self._some(function, axis)
         x, outer, kept = self._rows(axis)
         y = x._make(function, {"axis": len(outer)}, dtype)
-        return y.reshape(kept if keepdims else outer)
+        return y.reshape(kept if _keeps(keepdims) else outer)
 
     def max(self, axis: _Axis = None, keepdims: bool = False) -> Secret:
         """Largest numbers along axes.
