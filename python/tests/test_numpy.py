@@ -540,3 +540,28 @@ def test_a_dtype_in_the_place_of_keepdims_is_refused(mpc, name):
 def test_the_rule_of_a_joined_dtype_is_checked(mpc):
     with pytest.raises(ValueError, match="casting must be one of"):
         np.concatenate([mpc.secret([1]), mpc.secret([2])], casting="any")
+
+
+@pytest.mark.parametrize("function", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal])
+def test_integers_compare_exactly_with_real_numbers(mpc, function):
+    """A bound next to an integer, finer than the session's real numbers, is not rounded to it."""
+    x = np.array([-2, -1, 0, 1, 2])
+    bounds = [0.5, 1.0, -1e-9, 1 + 1e-12, 2.5e9, np.array([-2.0, -0.5, 0.0, 1.5, 2.0]), np.float32(0.1), np.array([[0.5], [1.0]])]
+    for bound in bounds:
+        same(function(mpc.secret(x), bound), function(x, bound))
+        same(function(bound, mpc.secret(x)), function(bound, x))
+        same(function(mpc.secret(x > 0), bound), function(x > 0, bound))
+
+
+def test_reciprocals_of_integers_are_refused(mpc):
+    with pytest.raises(TypeError, match="`1 / x` is real"):
+        np.reciprocal(mpc.secret([1, 2]))
+
+
+def test_an_operand_that_fails_to_become_an_array_is_named(mpc):
+    class Odd:
+        def __array__(self, *_, **__):
+            raise AttributeError("no such numbers")
+
+    with pytest.raises(InputError, match="this Odd does not become an array: no such numbers"):
+        mpc.secret([1.0]) * Odd()

@@ -929,6 +929,12 @@ def _sign(x):
     return y if x.dtype.kind != "f" else y._like(x.dtype)
 
 
+def _reciprocal(x):
+    if x.dtype.kind != "f":
+        raise TypeError("np.reciprocal of integers is a rounded quotient, which secret arrays do not have: `1 / x` is real")
+    return x._make("reciprocal")
+
+
 def _log_of(base):
     return lambda x: x._real()._make("log") * (1.0 / math.log(base))
 
@@ -958,7 +964,7 @@ _UFUNCS.update({
     np.sign: _sign,
     np.square: lambda x: x._like(_promoted(x.dtype))._make("square"),
     np.sqrt: _real("sqrt"),
-    np.reciprocal: _real("reciprocal"),
+    np.reciprocal: _reciprocal,
     np.exp: _real("exp"),
     np.exp2: lambda x: 2.0 ** x,
     np.expm1: lambda x: np.exp(x) - 1.0,

@@ -47,7 +47,8 @@ def _plain(x):
         raise RevealError("a public array is needed here, and this one is secret; reveal() shows it")
     try:
         array = np.asarray(x)
-    except (TypeError, RuntimeError, ValueError) as cause:
+    # A class of someone else's may raise anything.
+    except Exception as cause:
         of_torch = "; give x.detach(), and bfloat16 as x.float()" if hasattr(x, "detach") else ""
         raise InputError(f"this {type(x).__name__} does not become an array{of_torch}: {cause}") from None
     if array.dtype == object:
@@ -108,6 +109,17 @@ def _some_real(base, exponent):
     """Refuses whole powers of whole numbers, which a logarithm would not give exactly."""
     if base.dtype.kind != "f" and exponent.dtype.kind != "f":
         raise InputError("a secret exponent is for real numbers; make one of the two real with astype(float)")
+
+
+def _as_integers(public, function):
+    """The integers that integers compare with as they do with real numbers, and where they are equal to none."""
+    if public.dtype.kind != "f" or not np.all(np.abs(public) < 2.0**53):
+        return public, None
+    whole = np.floor(public)
+    between = whole != public
+    if function in ("lt", "ge"):
+        return np.ceil(public).astype(np.int64), None
+    return whole.astype(np.int64), between if function in ("eq", "ne") and between.any() else None
 
 
 class _Missing(InputError, AttributeError):
@@ -633,6 +645,10 @@ class Secret:
     def _compare(self, other, function):
         if other is None:
             return NotImplemented
+        if self._dtype.kind != "f" and not isinstance(other, Secret):
+            other, never = _as_integers(_plain(other), function)
+            if never is not None:
+                return ~self._compare(other, "eq") | never if function == "ne" else self._compare(other, "eq") & ~never
         x, y, _ = self._both(other)
         return x._make(function, None, _BOOL, [x._handle, y])
 
