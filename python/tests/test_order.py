@@ -1,5 +1,7 @@
 """Sorting, quantiles and histograms against NumPy's own, on the same numbers."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,18 @@ def test_the_reference_follows_a_sort(mpc, rng):
         same(np.median(checked.secret(x)), np.median(x), UNIT)
         with pytest.raises(RangeError):
             np.sort(checked.secret(x, bound=0.25))
+
+
+@pytest.mark.parametrize("q, method", [
+    (0.4, "inverted_cdf"), ([0.4, 0.7], "lower"), (1, "linear"), (0.5, "linear"), (Fraction(1, 4), "linear"), (0.5, "nearest"),
+])
+def test_quantiles_of_integers_have_numpys_dtype(mpc, q, method):
+    x = np.array([15, 20, 35, 40, 50])
+    made, want = np.quantile(mpc.secret(x), q, method=method), np.asarray(np.quantile(x, q, method=method))
+    assert made.dtype == (float if want.dtype == object else want.dtype) and np.array_equal(made.reveal(), want)
+
+
+def test_bins_of_integers_have_exact_edges(mpc):
+    """The edge after 337 is 337 and a rounding error above it."""
+    x = np.array([337, 404, 739])
+    assert np.array_equal(np.histogram(mpc.secret(x), 8296, (2, 2280))[0].reveal(), np.histogram(x, 8296, (2, 2280))[0])

@@ -68,8 +68,12 @@ def _quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear",
     _no_extras("np.quantile", {"out": out, "weights": weights, "interpolation": interpolation})
     if isinstance(q, Secret):
         raise InputError("np.quantile: the quantiles that are asked for are public")
-    q = np.asarray(q, float)
-    x = a._real()
+    q = np.asarray(q)
+    q = q.astype(float) if q.dtype == object else q
+    # NumPy's dtype: that of integers for methods that take one of the numbers.
+    dtype = np.quantile(np.zeros(1, a.dtype), q, method=method).dtype
+    q = q.astype(float)
+    x = a if dtype.kind != "f" else a._real()
     x._some("quantile", axis)
     rows, outer, kept = x._rows(axis)
     count = rows.shape[-1]
@@ -122,8 +126,8 @@ def _histogram(a, bins=10, range=None, density=None, weights=None):
     if len(edges) < 2:
         raise InputError("np.histogram takes at least two edges")
     # Numbers from each edge on; the last bin has its upper edge.
-    reached = x >= _plain(edges[:-1])
-    beyond = x > _plain(edges[-1:])
+    reached = x >= edges[:-1]
+    beyond = x > edges[-1:]
     reached = np.concatenate([reached, beyond], 1)
     inside = reached[:, :-1].astype(int) - reached[:, 1:].astype(int)
     if weights is None:
