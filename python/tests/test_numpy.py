@@ -565,3 +565,12 @@ def test_an_operand_that_fails_to_become_an_array_is_named(mpc):
 
     with pytest.raises(InputError, match="this Odd does not become an array: no such numbers"):
         mpc.secret([1.0]) * Odd()
+
+
+def test_outer_takes_numbers_and_checks_the_axes(mpc):
+    x = mpc.secret([3, 4])
+    assert np.array_equal(np.multiply.outer(2, x).reveal(), [6, 8])
+    assert np.array_equal(np.add.outer(x, 2).reveal(), [5, 6])
+    deep = mpc.secret(np.ones((1,) * 33))
+    with pytest.raises(ValueError, match="maximum supported dimension"):
+        np.add.outer(deep, deep)

@@ -1018,7 +1018,9 @@ def ufunc(ufunc, method, inputs, kwargs):
     if method == "outer" and ufunc in _UFUNCS:
         _no_extras(f"{ufunc.__name__}.outer", kwargs)
         x, y = (_as_operand(a) for a in inputs)
-        return _UFUNCS[ufunc](x.reshape(x.shape + (1,) * np.ndim(y)), y)
+        # NumPy checks the number of axes.
+        np.empty((0,) * (np.ndim(x) + np.ndim(y)))
+        return _UFUNCS[ufunc](x.reshape(x.shape + (1,) * np.ndim(y)) if np.ndim(x) else x, y)
     if method != "__call__" or ufunc not in _UFUNCS:
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         raise TypeError(f"np.{name} has no form on secret arrays; trefoil.functions lists what there is")
