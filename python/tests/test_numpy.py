@@ -574,3 +574,7 @@ def test_outer_takes_numbers_and_checks_the_axes(mpc):
     deep = mpc.secret(np.ones((1,) * 33))
     with pytest.raises(ValueError, match="maximum supported dimension"):
         np.add.outer(deep, deep)
+
+
+def test_products_of_no_truth_values_are_truth_values(mpc):
+    same(mpc.secret(np.zeros((2, 0), bool)) @ np.zeros(0, bool), np.zeros(2, bool))

@@ -761,9 +761,9 @@ def matmul(x, y):
         right = y.reshape(-1, 1) if y.size else y.reshape(0, 1)
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = list(batch) + ([] if x.ndim == 1 else [x.shape[-2]]) + ([] if y.ndim == 1 else [y.shape[-1]])
-    dtype = _promoted(x.dtype, y.dtype)
+    dtype, truths = _promoted(x.dtype, y.dtype), x.dtype == y.dtype == _BOOL
     if inner[0] == 0 or 0 in shape:
-        return _secret(mpc, np.zeros(shape, dtype))
+        return _secret(mpc, np.zeros(shape, _BOOL if truths else dtype))
     if left.shape[:-2] != right.shape[:-2]:
         if right.ndim == 2 and left.ndim > 2:
             # One matrix for all: their rows are rows of one product.
@@ -779,7 +779,7 @@ def matmul(x, y):
             operands.append(mpc._public(np.ascontiguousarray(a), mpc._frac(a.dtype)))
     one = left if isinstance(left, Secret) else right
     product = one._make("matmul", None, dtype, operands).reshape(shape)
-    return product != 0 if x.dtype == y.dtype == _BOOL else product
+    return product != 0 if truths else product
 
 
 def _stretched(a, batch):
