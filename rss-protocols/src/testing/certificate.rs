@@ -9,8 +9,8 @@
 //! Keys of functions are not covered here: the tests of [`crate::runtime::fss`] show that each bit of a key has a
 //! separate mask, if seeds are expanded to independent bits. Seeds of keys do not count as masks of anything else.
 //!
-//! "Always" is seen on 64 elements with drawn secrets, of two seeds where party 0 deals, and of one where another does.
-//! Elements do not meet, so a run flips another bit in each 64 of them.
+//! "Always" is seen on 64 elements with drawn secrets. Each dealer has a seed of its own; an operation that only party 0 can
+//! deal has two. Elements do not meet, so a run flips another bit in each 64 of them.
 
 use std::{ops::Range, sync::Arc};
 
@@ -25,8 +25,8 @@ use crate::{
     runtime::{prss::Key, roles::Role},
 };
 
-/// Seeds of secrets, shares and keys.
-const SEEDS: [u64; 2] = [11, 12];
+/// Seeds of secrets, shares and keys, for each dealer.
+const SEEDS: [u64; 3] = [11, 12, 13];
 
 /// The setting of a run.
 #[derive(Debug, Clone, Copy)]
@@ -197,9 +197,9 @@ impl Operation {
         let Case { tree, dealer, dealt, security, .. } = case;
         let (receiver, pair) = case.receiver(role);
         let mut columns: Option<(Vec<String>, Vec<Touched>)> = None;
-        // A party's role follows from who deals: for the other two dealers one seed is enough.
-        let seeds = if dealer == 0 || dealt { &SEEDS[..] } else { &SEEDS[dealer - 1..dealer] };
-        for &seed in seeds {
+        // A party's role follows from who deals, so each dealer's seed shows the same bits.
+        let last = if self.dealers == 1 && !dealt { 1 } else { dealer };
+        for &seed in &SEEDS[dealer..=last] {
             let world = World {
                 secret: Secret::Drawn,
                 tree,

@@ -1,0 +1,93 @@
+"""Conversations: steps of a model that keeps values at the servers."""
+
+import numpy as np
+import pytest
+
+import trefoil
+from test_cluster import PROGRAM, alice, folder  # noqa: F401  (fixtures)
+from trefoil import InputError, RangeError, Refused
+from trefoil._onnx import Writer
+
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="TREFOIL_PROGRAM does not name the program `trefoil`")
+
+TOKENS, SIZE = 6, 4
+
+rng = np.random.default_rng(5)
+TABLE = rng.normal(size=(TOKENS, SIZE))
+READ = rng.normal(size=(SIZE, TOKENS))
+
+
+def summing():
+    """A model whose scores are of the sum of the rows of all tokens so far."""
+    file = Writer()
+    file.input("input_ids", [1, 1], True)
+    file.input("past_key_values.0.key", [1, 1, "past", SIZE], False)
+    row = file.node("Gather", [file.constant(TABLE.astype(np.float32), "table"), "input_ids"])
+    row = file.node("Reshape", [row, file.constant(np.array([1, 1, 1, SIZE]))])
+    file.node("Concat", ["past_key_values.0.key", row], "present.0.key", axis=2)
+    total = file.node("ReduceSum", ["present.0.key", file.constant(np.array([2]))], keepdims=0)
+    file.node("MatMul", [total, file.constant(READ.astype(np.float32), "read")], "logits")
+    file.output("logits")
+    file.output("present.0.key")
+    return trefoil.Model.from_onnx(file.finish())
+
+
+def scores(tokens):
+    return TABLE[list(tokens)].sum(axis=0) @ READ
+
+
+@pytest.fixture(scope="module")
+def speaker(alice):  # noqa: F811
+    model = summing()
+    assert [name for name, *_ in model._model.inputs(1)] == ["input_ids"]
+    alice.put("speaker", model, replace=True)
+    return alice
+
+
+def test_each_step_goes_on_from_what_was_said(speaker):
+    with speaker.conversation("speaker") as talk, speaker.conversation("speaker") as other:
+        for at, token in enumerate([3, 1, 5]):
+            got = talk.extend(np.array([[token]]))
+            assert np.abs(got.reshape(-1) - scores([3, 1, 5][: at + 1])).max() < 1e-4
+            other.extend(np.array([[0]]))
+        talk.rewind(1)
+        got = talk.extend(np.array([[2]]))
+        assert np.abs(got.reshape(-1) - scores([3, 2])).max() < 1e-4 and talk.at == 2
+        for to in [3, -1]:
+            with pytest.raises(InputError, match="from 0 to 2"):
+                talk.rewind(to)
+
+
+def test_tokens_are_added_as_in_the_clear(speaker):
+    said = [4, 2]
+    with speaker.conversation("speaker") as talk:
+        added = talk.generate(said, 4)
+        more = talk.generate([1], 2)
+        for token in [*added, None, *more]:
+            if token is None:
+                said.append(1)
+                continue
+            assert token == int(np.argmax(scores(said)))
+            said.append(token)
+        assert talk.generate([0], 5, stop=range(TOKENS)) == [int(np.argmax(scores([*said, 0])))]
+        assert talk.generate([0], 1, choose=lambda vector: int(np.argmin(vector))) != []
+        with pytest.raises(InputError, match="no tokens"):
+            speaker.conversation("speaker").generate([])
+
+
+def test_a_conversation_that_the_servers_lost_is_said_again(speaker):
+    with speaker.conversation("speaker") as talk:
+        talk.extend(np.array([[3]]))
+        talk.extend(np.array([[1]]))
+        speaker._with(lambda client: client.close(talk._id))
+        got = talk.extend(np.array([[5]]))
+        assert np.abs(got.reshape(-1) - scores([3, 1, 5])).max() < 1e-4
+
+
+def test_models_that_keep_nothing_have_no_conversations(speaker):
+    with pytest.raises(InputError, match="keeps nothing from step to step"):
+        speaker.conversation("digits")
+    with pytest.raises(Refused, match="conversations alone"):
+        speaker.infer("speaker", np.array([[1]]))
+    with pytest.raises(RangeError, match="outside of 0 to 5"), speaker.conversation("speaker") as talk:
+        talk.extend(np.array([[TOKENS]]))
