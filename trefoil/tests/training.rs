@@ -269,7 +269,7 @@ fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     let mut cluster = Cluster::start("training-killed", "alice,bob,carol");
     let out = prepare(&cluster);
     let kills = 3 * faults();
-    let epochs = 3 + 2 * faults() as u32;
+    let epochs = 1 + 2 * faults() as u32;
     let calm = run_file(&cluster.folder, "calm", epochs, RATE);
     consent(&cluster, &calm, "calm");
     cluster.json("carol", &["train", &calm]);
@@ -307,7 +307,7 @@ fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     });
     assert_eq!(report.code, 0, "{}\n{}", report.err, cluster.logs());
     let report: Value = serde_json::from_str(&report.out).unwrap();
-    assert!(last(&report)["right"].as_f64().unwrap() > 0.9, "{report}");
+    assert!(last(&report)["right"].as_f64().unwrap() > 0.6, "{report}");
     let epochs: Vec<_> =
         report["curve"].as_array().unwrap().iter().map(|at| &at["epoch"]).collect();
     assert!(epochs.is_sorted_by(|a, b| a.as_u64() < b.as_u64()), "{report}");
@@ -315,7 +315,7 @@ fn a_run_goes_on_by_itself_after_a_server_was_killed() {
     let difference = disturbed.iter().zip(&calm).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let whole = calm.iter().map(|b| b.powi(2)).sum::<f64>();
     assert!(difference < 1e-4 * whole, "{difference} of {whole}");
-    assert!(accuracy(&cluster, "digits-learnt", &out) > 0.8);
+    assert!(accuracy(&cluster, "digits-learnt", &out) > 0.6);
 }
 
 /// One server loses its disk in the middle of a run. The three operators rebuild it, and the run goes on.
