@@ -61,6 +61,16 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         model: name.clone(),
         version: Id::from([9; 16]),
         inputs: vec![vec![2, 1, 8, 8]],
+        at: 0,
+    };
+    let extend = Request::Extend {
+        job,
+        model: name.clone(),
+        version: Id::from([9; 16]),
+        conversation: Id::from([3; 16]),
+        at: 127,
+        inputs: vec![vec![1, 1]],
+        profile: false,
     };
     let fingerprint = Digest::of(&[b"run"]);
     let all = [
@@ -74,6 +84,8 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         Request::Remove { job, name },
         infer,
         predict,
+        extend,
+        Request::Close { job, conversation: Id::from([3; 16]) },
         Request::DataSets { after: None },
         Request::Runs { after: Some("run".to_owned()) },
         Request::PutData {
@@ -500,6 +512,7 @@ fn about() -> About {
         }],
         batch: None,
         whole: false,
+        positions: 0,
         weights: 650,
         fraction_bits: 20,
         guard: vec!["conv1".to_owned()],

@@ -35,10 +35,13 @@ pub struct About {
     pub outputs: Vec<OutputTensor>,
     /// The only batch size that the model takes, or none if it takes every one.
     pub batch: Option<usize>,
-    /// True if inputs and outputs do not all begin with the batch, as where a recurrent network returns its last state:
-    /// then one example is all of them, and their dimensions are whole.
+    /// True if inputs and outputs do not all begin with the batch, as where a recurrent network returns its last state, or
+    /// an input is a vector: then one example is all of them, and their dimensions are whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
+    /// The positions that a step of a conversation adds, 0 if it keeps nothing from step to step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub positions: u32,
     /// Number of secret weights.
     pub weights: u64,
     /// Fraction bits of inputs, except of those that have their own.
@@ -57,6 +60,11 @@ pub struct About {
     /// Empty if the model is without a guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guard: Vec<String>,
+}
+
+/// As serde asks for it.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// One input of a model.

@@ -314,8 +314,8 @@ impl Client {
         replies.into_iter().try_for_each(done)
     }
 
-    /// The predicted traffic of a version of a model on inputs of these shapes, at each server and by step, if all
-    /// servers agree. Nothing is run.
+    /// The predicted traffic of a version of a model on inputs of these shapes, behind `at` positions of a conversation,
+    /// at each server and by step, if all servers agree. Nothing is run.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason, or if they differ.
@@ -324,9 +324,10 @@ impl Client {
         model: &str,
         version: Id,
         inputs: &[Vec<usize>],
+        at: u64,
     ) -> Result<Vec<Cost>> {
-        let request =
-            Request::Predict { model: model.to_owned(), version, inputs: inputs.to_vec() };
+        let (model, inputs) = (model.to_owned(), inputs.to_vec());
+        let request = Request::Predict { model, version, inputs, at };
         let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
             Reply::Predicted(costs) => Ok(costs.into_iter().map(Cost::timeless).collect()),
             other => Err(unexpected(&other)),
@@ -349,13 +350,50 @@ impl Client {
         profile: bool,
         watch: &dyn Watch,
     ) -> Result<Answer> {
-        let shapes = inputs.iter().map(|tensor| tensor.shape().dims().to_vec()).collect();
         let (job, model) = (Id::random()?, model.to_owned());
-        let request = Request::Infer { job, model, version, inputs: shapes, profile };
+        let request = Request::Infer { job, model, version, inputs: dims_of(inputs), profile };
+        self.answer(&request, inputs, watch)
+    }
+
+    /// Runs a step of a version of a model that keeps values from step to step. Conversation and position are this
+    /// client's to choose: `at` are the positions before the step, and what lies behind them is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason. A conversation ends where a server does, or runs out of memory: then
+    /// its text is sent again from position 0.
+    pub fn extend(
+        &mut self,
+        (model, version): (&str, Id),
+        (conversation, at): (Id, u64),
+        inputs: &[Tensor],
+        profile: bool,
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
+        let (job, model, shapes) = (Id::random()?, model.to_owned(), dims_of(inputs));
+        let request =
+            Request::Extend { job, model, version, conversation, at, inputs: shapes, profile };
+        self.answer(&request, inputs, watch)
+    }
+
+    /// Makes the servers forget a conversation.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the servers' reason.
+    pub fn close(&mut self, conversation: Id, watch: &dyn Watch) -> Result<()> {
+        self.change(&Request::Close { job: Id::random()?, conversation }, watch)
+    }
+
+    /// Shares a job's inputs, and adds up what the servers return.
+    fn answer(
+        &mut self,
+        request: &Request,
+        inputs: &[Tensor],
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
         let parcels = self.sharing.deal(inputs.to_vec())?;
         let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
-            start(channel, &request, silence)?;
+            start(channel, request, silence)?;
             send_parcel(channel, &parcels[party], &mut |bytes| sent.add(bytes))
                 .map_err(|error| last_word(channel, error))?;
             let reply = outcome(party, channel, silence, watch, joint)?;
@@ -393,6 +431,10 @@ impl Client {
         let (released, costs): (Vec<_>, _) = replies.into_iter().unzip();
         Ok(Answer { outputs: reveal_all(self.sharing, released)?, costs })
     }
+}
+
+fn dims_of(tensors: &[Tensor]) -> Vec<Vec<usize>> {
+    tensors.iter().map(|tensor| tensor.shape().dims().to_vec()).collect()
 }
 
 /// The state of a server.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use gpu_kernels::{AnyEngine, EngineChoice};
 use mpc_core::{Deal, Held, Released, ServerProtocol, Settings, Sharing};
 use net::{Party, Session, Transport, in_process::sessions_from_seed};
+use nn_layers::Sizes;
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
 
 use crate::{
@@ -49,19 +50,23 @@ pub fn infer(
     Ok(Answer { outputs: reveal_all(sharing, released)?, costs })
 }
 
-/// The traffic of a job of this batch size, at each server and by step. It is counted in a run of the plan that
-/// computes shapes and no words. Exact; seconds are left out. Where servers play a dealer's tapes, `batch` is the
+/// The traffic of a job of this batch size, or of a step behind some positions, at each server and by step. It is counted in a run of the plan that
+/// computes shapes and no words. Exact; seconds are left out. Where servers play a dealer's tapes, the batch is the
 /// number of examples of a place, and bytes from the tapes are counted too.
 ///
 /// # Errors
 /// [`Error::Nn`] if the plan cannot run on this batch.
-pub fn predict(program: &Program, batch: usize, computing: Computing) -> Result<Vec<Cost>> {
+pub fn predict(
+    program: &Program,
+    sizes: impl Into<Sizes>,
+    computing: Computing,
+) -> Result<Vec<Cost>> {
     let sharing = computing.protocol.sharing();
     let zeros = |shapes: &[Shape]| -> Vec<Shares> {
         let held = |shape: &Shape| vec![Tensor::zeros(shape.clone()); sharing.components()];
         vec![shapes.iter().map(held).collect(); sharing.servers()]
     };
-    let shapes = program.plan().input_shapes(batch)?;
+    let shapes = program.plan().input_shapes(sizes)?;
     let (weights, inputs) = (zeros(&program.weight_shapes()), zeros(&shapes));
     let run = Run { program, computing, weights, inputs, shapes };
     let outcomes = run.by_all(&|| Ok(AnyEngine::Shapes(ShapeEngine)))?;

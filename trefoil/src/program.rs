@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use mpc_core::{Deal, Linear, Protocol, ShareTensor};
-use nn_layers::{Observer, Plan};
+use mpc_core::{Deal, Linear, Operand, Protocol, SecretTensor, ShareTensor};
+use nn_layers::{Caches, Observer, Plan, Sizes};
 use ring_arith::{EngineTensor, Shape, Tensor, View};
 
 use crate::{
@@ -11,12 +11,16 @@ use crate::{
     memory, store::Range,
 };
 
+/// The positions before a step whose cost a model's owner learns.
+const USUAL_PAST: usize = 127;
+
 /// A plan that has been checked.
 #[derive(Debug, Clone)]
 pub struct Program {
     plan: Plan,
     digest: Digest,
-    /// True if its inputs and outputs do not all begin with the batch: one example is all of them.
+    /// True if its inputs and outputs do not all begin with the batch, or an input has no other dimension: one example
+    /// is all of them.
     whole: bool,
     /// The most examples that may run together, once that has been found out.
     together: OnceLock<usize>,
@@ -36,8 +40,8 @@ impl Program {
     /// Takes a plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the model returns nothing, keeps values from step to step, or its shapes do not fit
-    /// together.
+    /// [`Error::Refused`] if the model returns nothing, its shapes do not fit together, or what it returns in a
+    /// conversation grows.
     pub fn new(plan: Plan) -> Result<Self> {
         let mut program =
             Self { plan, digest: Digest::default(), whole: false, together: OnceLock::new() };
@@ -45,10 +49,10 @@ impl Program {
         if program.plan.outputs().next().is_none() {
             return Err(refused("it has no output"));
         }
-        if !program.plan.states().is_empty() {
-            let reason = "it keeps values from step to step, and servers do not; import it with a fixed number of \
-                          cached positions";
-            return Err(refused(reason));
+        if program.keeps_state() {
+            program.check_step()?;
+            program.whole = true;
+            return Ok(program);
         }
         program.whole = !match program.plan.fixed_batch() {
             Some(batch) => program.begins_with_batch(batch)?,
@@ -58,9 +62,50 @@ impl Program {
         Ok(program)
     }
 
-    /// True if all inputs and outputs begin with the same number.
+    /// True if it keeps values from step to step: keys and values of the positions so far, for instance. Then it runs
+    /// in conversations, one example in each.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        !self.plan.states().is_empty()
+    }
+
+    /// Checks that clients send and get the same shapes at each step.
+    fn check_step(&self) -> Result<()> {
+        let outputs = |past| {
+            let shapes = self.plan.output_shapes(self.sizes_behind(past)).map_err(refused)?;
+            Ok::<_, Error>(
+                self.plan.step_outputs().map(|at| shapes[at].clone()).collect::<Vec<_>>(),
+            )
+        };
+        if self.plan.fixed_batch().is_some_and(|batch| batch != 1) {
+            return Err(refused("a conversation has one example; import it for batch 1"));
+        }
+        if self.plan.step_inputs().next().is_none() || self.plan.step_outputs().next().is_none() {
+            return Err(refused("a step takes or returns nothing but what servers keep"));
+        }
+        if outputs(0)? != outputs(1)? {
+            return Err(refused("what a step returns grows with the positions before it"));
+        }
+        Ok(())
+    }
+
+    /// The sizes for which a model's owner learns the cost: one batch; a step of a conversation behind 127 positions.
+    #[must_use]
+    pub fn usual_sizes(&self) -> Sizes {
+        self.sizes_behind(if self.keeps_state() { USUAL_PAST } else { 0 })
+    }
+
+    /// The sizes of one example behind so many cached positions.
+    fn sizes_behind(&self, past: usize) -> Sizes {
+        Sizes { batch: self.plan.fixed_batch().unwrap_or(1), past }
+    }
+
+    /// True if all inputs and outputs begin with the same number, and inputs have more dimensions.
     fn begins_with_batch(&self, batch: usize) -> Result<bool> {
         let inputs = self.plan.input_shapes(batch).map_err(refused)?;
+        if inputs.iter().any(|shape| shape.dims().len() == 1) {
+            return Ok(false);
+        }
         let outputs = self.plan.output_shapes(batch).map_err(refused)?;
         let mut firsts = inputs.iter().chain(&outputs).map(|shape| shape.dims().first());
         let batch = inputs.first().and_then(|shape| shape.dims().first());
@@ -71,9 +116,10 @@ impl Program {
     #[must_use]
     pub fn within_tables(&self, mut ranges: Vec<Option<Range>>) -> Vec<Option<Range>> {
         let inputs = self.plan.inputs();
-        for at in (0..inputs.len()).filter(|&at| inputs[at].integer) {
-            let Some(rows) = self.plan.table_rows(at) else { continue };
-            ranges.resize(inputs.len(), None);
+        let given: Vec<_> = self.plan.step_inputs().collect();
+        for (at, &input) in given.iter().enumerate().filter(|(_, input)| inputs[**input].integer) {
+            let Some(rows) = self.plan.table_rows(input) else { continue };
+            ranges.resize(given.len(), None);
             let table = Range { low: 0.0, high: rows as f64 - 1.0 };
             let stated = ranges[at].unwrap_or(table);
             let both = Range { low: stated.low.max(table.low), high: stated.high.min(table.high) };
@@ -112,6 +158,7 @@ impl Program {
             outputs: self.outputs()?,
             batch: self.fixed_batch()?,
             whole: self.whole,
+            positions: self.plan.new_positions().unwrap_or(0) as u32,
             weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
             fraction_bits: self.plan.frac(),
             preprocess,
@@ -163,13 +210,13 @@ impl Program {
         Err(refused("its description does not fit its plan; put it with the same program"))
     }
 
-    /// Checks inputs of these shapes, and that a server with these limits can run the plan on them.
-    /// Returns the number of examples.
+    /// Checks inputs of these shapes, and that a server with these limits can run the plan on them, behind `past`
+    /// positions of a conversation. Returns the number of examples.
     ///
     /// # Errors
     /// [`Error::Refused`] that states what the model takes.
-    pub fn check_inputs(&self, inputs: &[Shape], limits: &Limits) -> Result<u64> {
-        self.check_memory(self.batch(inputs)?, limits)?;
+    pub fn check_inputs(&self, inputs: &[Shape], past: usize, limits: &Limits) -> Result<u64> {
+        self.check_memory(self.sizes(inputs, past)?, limits)?;
         let first = inputs.first().and_then(|shape| shape.dims().first());
         Ok(if self.whole { 1 } else { first.map_or(0, |&examples| examples as u64) })
     }
@@ -179,8 +226,8 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] if the model takes others.
     pub fn answer_words(&self, inputs: &[Shape]) -> Result<u64> {
-        let outputs = self.plan.output_shapes(self.batch(inputs)?).map_err(refused)?;
-        Ok(outputs.iter().map(|shape| shape.len() as u64).sum())
+        let outputs = self.plan.output_shapes(self.sizes(inputs, 0)?).map_err(refused)?;
+        Ok(self.plan.step_outputs().map(|at| outputs[at].len() as u64).sum())
     }
 
     /// The batch size of inputs of these shapes, as the plan counts it.
@@ -188,8 +235,33 @@ impl Program {
     /// # Errors
     /// [`Error::Refused`] that states what the model takes.
     pub fn batch(&self, inputs: &[Shape]) -> Result<usize> {
+        Ok(self.sizes(inputs, 0)?.batch)
+    }
+
+    /// The sizes of a run on inputs of these shapes behind `past` positions of a conversation.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that states what the model takes.
+    pub fn sizes(&self, inputs: &[Shape], past: usize) -> Result<Sizes> {
         let shapes: Vec<_> = inputs.iter().collect();
-        self.plan.batch_of(&shapes).map_err(refused)
+        let sizes = self.plan.step_sizes(&shapes, past).map_err(refused)?;
+        if self.keeps_state() && sizes.batch != 1 {
+            let reason = format!("{} examples; a conversation has one", sizes.batch);
+            return Err(refused(reason));
+        }
+        Ok(sizes)
+    }
+
+    /// Bytes that a server keeps of a conversation after a step behind `past` positions, of shares with so many
+    /// components.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the plan does not serve so many.
+    pub fn kept_bytes(&self, past: usize, components: usize) -> Result<u64> {
+        let positions = past + self.plan.new_positions().unwrap_or(0);
+        let words = self.plan.state_words(self.sizes_behind(positions)).map_err(refused)?;
+        // The components of a word, and their sum, which products keep.
+        Ok(8 * (components as u64 + 1) * words as u64)
     }
 
     /// [`Program::batch`] of shared inputs.
@@ -205,8 +277,9 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Refused`] that names the limit.
-    pub fn check_memory(&self, batch: usize, limits: &Limits) -> Result<()> {
-        let largest = self.plan.largest_value(batch).map_err(refused)? as u64;
+    pub fn check_memory(&self, sizes: impl Into<Sizes>, limits: &Limits) -> Result<()> {
+        let sizes = sizes.into();
+        let largest = self.plan.largest_value(sizes).map_err(refused)? as u64;
         if largest > limits.activation_words() {
             return Err(refused(format_args!(
                 "a layer's result of {} Mi words; this server computes with at most {} Mi \
@@ -215,7 +288,7 @@ impl Program {
                 limits.activation_mwords
             )));
         }
-        let peak = self.peak_bytes(batch)?;
+        let peak = self.peak_bytes(sizes)?;
         if peak > limits.job_bytes() {
             return Err(refused(format_args!(
                 "it may need {} MiB of memory while it runs; this server gives a job {} MiB \
@@ -257,12 +330,12 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Refused`] if it has not.
-    pub fn check_room(&self, batch: usize) -> Result<()> {
-        memory::check_room(self.peak_bytes(batch)?)
+    pub fn check_room(&self, sizes: impl Into<Sizes>) -> Result<()> {
+        memory::check_room(self.peak_bytes(sizes)?)
     }
 
-    fn peak_bytes(&self, batch: usize) -> Result<u64> {
-        Ok(self.plan.peak_words(batch).map_err(refused)?.saturating_mul(8))
+    fn peak_bytes(&self, sizes: impl Into<Sizes>) -> Result<u64> {
+        Ok(self.plan.peak_words(sizes).map_err(refused)?.saturating_mul(8))
     }
 
     /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share of each
@@ -303,6 +376,39 @@ impl Program {
             let seed = mpc.seed()?;
             let (mut outputs, left) =
                 self.plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
+            outputs.push(left);
+            outputs
+        };
+        Ok(outputs.iter().map(|output| output.share().clone()).collect())
+    }
+
+    /// [`Program::run`] on a step's inputs, behind the positions of `caches`, which then have the step's too.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn run_step<P: Deal>(
+        &self,
+        mpc: &mut P,
+        weights: &[P::Share],
+        caches: &mut Caches<SecretTensor<P>>,
+        (shapes, inputs): (&[Shape], Shares),
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<P::Share>> {
+        let inputs = mpc.accept(shapes, inputs)?;
+        let weights = self.plan.secret_weights(weights.to_vec());
+        let numbered = self.plan.step_inputs().zip(inputs);
+        let inputs: Vec<_> = numbered
+            .map(|(at, share)| {
+                Operand::Secret(SecretTensor::new(share, self.plan.input_frac(at), 64))
+            })
+            .collect();
+        let outputs = if self.plan.guarded().is_empty() {
+            self.plan.step(mpc, &weights, caches, &inputs, observer)?
+        } else {
+            let seed = mpc.seed()?;
+            let given = (inputs.as_slice(), seed);
+            let (mut outputs, left) =
+                self.plan.step_guarded(mpc, &weights, caches, given, observer)?;
             outputs.push(left);
             outputs
         };
@@ -384,11 +490,11 @@ impl Program {
     }
 
     fn input_shapes(&self) -> Result<Vec<Shape>> {
-        self.plan.input_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
+        self.plan.input_shapes(self.sizes_behind(0)).map_err(refused)
     }
 
     fn output_shapes(&self) -> Result<Vec<Shape>> {
-        self.plan.output_shapes(self.plan.fixed_batch().unwrap_or(1)).map_err(refused)
+        self.plan.output_shapes(self.sizes_behind(0)).map_err(refused)
     }
 
     /// The only number of examples that the plan takes, if there is one.
@@ -404,23 +510,26 @@ impl Program {
 
     fn inputs(&self) -> Result<Vec<Input>> {
         let shapes = self.input_shapes()?;
-        let named = self.plan.inputs().iter().zip(&shapes).map(|(spec, shape)| Input {
-            name: spec.name.clone(),
-            dims: self.of_an_example(shape),
-            integer: spec.integer,
-            fraction_bits: spec.frac,
-            columns: Vec::new(),
+        let named = self.plan.step_inputs().map(|at| {
+            let spec = &self.plan.inputs()[at];
+            Input {
+                name: spec.name.clone(),
+                dims: self.of_an_example(&shapes[at]),
+                integer: spec.integer,
+                fraction_bits: spec.frac,
+                columns: Vec::new(),
+            }
         });
         Ok(named.collect())
     }
 
     fn outputs(&self) -> Result<Vec<OutputTensor>> {
         let shapes = self.output_shapes()?;
-        let named = self.plan.outputs().zip(&shapes).enumerate();
-        let named = named.map(|(index, (name, shape))| OutputTensor {
-            name: name.to_owned(),
-            dims: self.of_an_example(shape),
-            fraction_bits: self.plan.output_frac(index),
+        let names: Vec<_> = self.plan.outputs().collect();
+        let named = self.plan.step_outputs().map(|at| OutputTensor {
+            name: names[at].to_owned(),
+            dims: self.of_an_example(&shapes[at]),
+            fraction_bits: self.plan.output_frac(at),
         });
         Ok(named.collect())
     }

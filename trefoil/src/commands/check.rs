@@ -133,10 +133,11 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
     drop(progress);
     let examples = plan.fixed_batch().unwrap_or(1);
     let costs =
-        local::predict(&imported.program, examples, Computing::default()).map_err(|cause| {
-            let reason = format_args!("the servers could not run it: {cause}");
-            Error::input(arguments.file.display(), reason)
-        })?;
+        local::predict(&imported.program, imported.program.usual_sizes(), Computing::default())
+            .map_err(|cause| {
+                let reason = format_args!("the servers could not run it: {cause}");
+                Error::input(arguments.file.display(), reason)
+            })?;
     let report = Report {
         model: arguments.file.display().to_string(),
         fraction_bits: plan.frac(),

@@ -308,13 +308,13 @@ fn taken(about: &About) -> String {
 /// zeros if the model takes one batch size alone.
 fn encode(about: &About, size: usize, inputs: &[Vec<Image>]) -> Result<Vec<Vec<Tensor>>> {
     let encode = |chunk: &[Image], input: &Input| {
-        let code = FixedPoint(FracBits::new(about.input_bits(input))?);
         let size = about.batch.unwrap_or(chunk.len());
         let mut words = Vec::with_capacity(size * input.len());
         for image in chunk {
             if input.integer {
                 words.extend(image.values.iter().map(|&value| value as i64 as u64));
             } else {
+                let code = FixedPoint(FracBits::new(about.input_bits(input))?);
                 let encoded = code.encode(&image.values);
                 words.extend(encoded.map_err(|cause| Error::input(&image.source, cause))?);
             }
@@ -348,7 +348,7 @@ fn predict(
             Some(at) => at,
             None => {
                 let examples = shapes.first().map_or(0, |dims| about.examples(dims));
-                let costs = client.predict(model, version, &shapes)?;
+                let costs = client.predict(model, version, &shapes, 0)?;
                 known.push((shapes, Predicted::of(&costs, examples)));
                 known.len() - 1
             }

@@ -17,6 +17,7 @@ use crate::{
     local,
     output::{Output, bytes, table},
     profile::Predicted,
+    program::Program,
     protocols::Computing,
     store::Readers,
     tables::columns_text,
@@ -59,8 +60,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     check_labels(&about)?;
     let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
     // A model that cannot run is refused now, and not at each client that uses it.
-    let examples = program.plan().fixed_batch().unwrap_or(1);
-    local::predict(&program, examples, Computing::default()).map_err(|cause| {
+    local::predict(&program, program.usual_sizes(), Computing::default()).map_err(|cause| {
         Error::input(file.display(), format_args!("the servers could not run it: {cause}"))
     })?;
     drop(progress);
@@ -74,7 +74,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let new = NewModel { name, about, plan: &plan, weights, readers, ranges, replace };
     client.put(new, &progress)?;
     drop(progress);
-    let predicted = predict(&mut client, name, program.plan(), examples).ok();
+    let predicted = predict(&mut client, name, &program).ok();
     let value = json!({
         "put": name, "about": about, "readers": readers, "ranges": ranges, "predicted": predicted,
         "could_leave": could_leave, "rounded": rounded, "tried": tried,
@@ -97,7 +97,11 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     };
     output.remark(usable)?;
     if let Some(predicted) = predicted {
-        output.remark(predicted.line())?;
+        let positions = program.usual_sizes().past;
+        output.remark(match positions {
+            0 => predicted.line(),
+            _ => format!("behind {positions} positions of a conversation, {}", predicted.line()),
+        })?;
     }
     if !limits(program.plan()).is_empty() {
         output.remark(range(program.plan()))?;
@@ -189,11 +193,13 @@ fn range(plan: &Plan) -> String {
 }
 
 /// The servers' prediction for a job. A client that may not run models here gets an error.
-fn predict(client: &mut Client, name: &str, plan: &Plan, examples: usize) -> Result<Predicted> {
-    let shapes = plan.input_shapes(examples)?;
-    let shapes: Vec<_> = shapes.iter().map(|shape| shape.dims().to_vec()).collect();
+fn predict(client: &mut Client, name: &str, program: &Program) -> Result<Predicted> {
+    let (plan, sizes) = (program.plan(), program.usual_sizes());
+    let shapes = plan.input_shapes(sizes)?;
+    let given = plan.step_inputs().map(|at| shapes[at].dims().to_vec());
     let version = client.model(name)?.version;
-    Ok(Predicted::of(&client.predict(name, version, &shapes)?, examples))
+    let costs = client.predict(name, version, &given.collect::<Vec<_>>(), sizes.past as u64)?;
+    Ok(Predicted::of(&costs, sizes.batch))
 }
 
 /// The clients that may run the new model: those of the command line, else those of the model it

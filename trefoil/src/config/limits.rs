@@ -27,6 +27,8 @@ pub struct Limits {
     pub clients: usize,
     /// The most memory that loaded models may take, and as much again trainings between their slices, in MiB.
     pub cache_mib: u64,
+    /// The most memory that conversations may take between their steps, in MiB.
+    pub conversations_mib: u64,
     /// The longest time that a job waits for its parts to reach all servers, in seconds.
     pub parts_seconds: u64,
     /// The longest time that a running job waits for a silent server, in seconds.
@@ -68,6 +70,7 @@ impl Default for Limits {
             joined_examples: 128,
             clients: 256,
             cache_mib: 4096,
+            conversations_mib: 1024,
             parts_seconds: 10,
             peer_seconds: 10,
             job_seconds: 3600,
@@ -102,9 +105,9 @@ impl Limits {
     }
 
     /// The most memory that all clients together can make this server hold at once, in bytes: parts, models, trainings
-    /// between their slices, and the model that runs.
+    /// between their slices, conversations, and the model that runs.
     fn memory(&self) -> u64 {
-        (self.memory_mib + 2 * self.cache_mib + self.job_memory_mib) << 20
+        (self.memory_mib + 2 * self.cache_mib + self.conversations_mib + self.job_memory_mib) << 20
     }
 
     /// The warning for a machine that has fewer bytes of memory than these limits promise.
@@ -112,9 +115,9 @@ impl Limits {
     pub fn oversized(&self, machine: u64) -> Option<String> {
         (self.memory() > machine).then(|| {
             format!(
-                "clients can make this server hold {} MiB (limits.memory_mib, twice \
-                 cache_mib and job_memory_mib together), and this machine has {} MiB of memory; set lower limits, or \
-                 the system may end the server under load",
+                "clients can make this server hold {} MiB (limits.memory_mib, twice cache_mib, conversations_mib and \
+                 job_memory_mib together), and this machine has {} MiB of memory; set lower limits, or the system may \
+                 end the server under load",
                 self.memory() >> 20,
                 machine >> 20
             )
@@ -159,6 +162,7 @@ impl Limits {
         check_range("limits.joined_examples", self.joined_examples as u64, 1, 1 << 16)?;
         check_range("limits.clients", self.clients as u64, 1, 1 << 16)?;
         check_range("limits.cache_mib", self.cache_mib, 1, 1 << 24)?;
+        check_range("limits.conversations_mib", self.conversations_mib, 1, 1 << 24)?;
         check_range("limits.parts_seconds", self.parts_seconds, 1, 3600)?;
         check_range("limits.peer_seconds", self.peer_seconds, 1, 3600)?;
         check_range("limits.job_seconds", self.job_seconds, 1, 1 << 20)?;

@@ -462,12 +462,17 @@ mod tests {
 
     #[test]
     fn limits_beyond_the_memory_of_the_machine_are_told() {
-        let limits =
-            Limits { memory_mib: 10, cache_mib: 20, job_memory_mib: 70, ..Limits::default() };
+        let limits = Limits {
+            memory_mib: 10,
+            cache_mib: 20,
+            conversations_mib: 30,
+            job_memory_mib: 70,
+            ..Limits::default()
+        };
         // Models may take 20 MiB, and trainings as much again.
-        assert_eq!(limits.oversized(120 << 20), None);
-        let told = limits.oversized(119 << 20).unwrap();
-        assert!(told.contains("hold 120 MiB") && told.contains("119 MiB of memory"), "{told}");
+        assert_eq!(limits.oversized(150 << 20), None);
+        let told = limits.oversized(149 << 20).unwrap();
+        assert!(told.contains("hold 150 MiB") && told.contains("149 MiB of memory"), "{told}");
     }
 
     #[test]

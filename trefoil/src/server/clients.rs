@@ -10,12 +10,13 @@ use std::{
 
 use bytes::Bytes;
 use mpc_core::Released;
+use nn_layers::Sizes;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
     Coming, Core, Failure, Job, Outcome, Output, Queue, Server,
     access::{disk_bytes, hides},
-    jobs::{Infer, Put, Remove, Share, Work},
+    jobs::{Close, Extend, Infer, Put, Remove, Share, Work},
     quota::Reserved,
     tapes::{Candidate, candidates},
 };
@@ -50,6 +51,9 @@ const ABOUT: u64 = 2 << 20;
 
 /// Bytes of memory that a byte of a plan or description may take once it is read.
 pub(super) const PARSED: u64 = 16;
+
+/// The most positions of a conversation: memory ends it far earlier.
+const MOST_POSITIONS: usize = 1 << 32;
 
 /// A client's connection.
 pub(super) struct Visit<'a> {
@@ -143,7 +147,14 @@ impl Visit<'_> {
                 self.change(*job, name, request, Work::Remove(Remove { name: name.clone() }))
             }
             Request::Infer { .. } => self.infer(request),
-            Request::Predict { model, version, inputs } => self.predict(model, *version, inputs),
+            Request::Extend { .. } => self.extend(request),
+            Request::Close { job, conversation } => {
+                let work = Work::Close(Close { conversation: *conversation });
+                self.order(*job, request, work)
+            }
+            Request::Predict { model, version, inputs, at } => {
+                self.predict((model, *version), inputs, positions(*at))
+            }
             Request::DataSets { after } => self.list_data(after.as_deref()),
             Request::Runs { after } => self.list_runs(after.as_deref()),
             Request::PutData { .. } => self.put_data(request),
@@ -219,8 +230,12 @@ impl Visit<'_> {
         let core = self.core;
         let manifest = core.may_infer(self.client, model, *version)?;
         let program = core.programs.get(&core.store, model, &manifest)?;
+        if program.keeps_state() {
+            let reason = "it keeps values from step to step, and runs in conversations alone";
+            return Err(Error::refused(format_args!("model `{model}`"), reason));
+        }
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
-        let examples = program.check_inputs(&shapes, &core.limits)?;
+        let examples = program.check_inputs(&shapes, 0, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
         let batch = program.batch(&shapes)?;
         // Until its client has read the answer, that takes memory too.
@@ -245,18 +260,57 @@ impl Visit<'_> {
         self.run(order, work)
     }
 
+    /// Takes what comes next in a conversation.
+    fn extend(&mut self, request: &Request) -> Result<()> {
+        let Request::Extend { job, model, version, conversation, at, inputs, profile } = request
+        else {
+            return Err(Error::Internal("not a step of a conversation".to_owned()));
+        };
+        let core = self.core;
+        let manifest = core.may_infer(self.client, model, *version)?;
+        let program = core.programs.get(&core.store, model, &manifest)?;
+        let refused = |reason: &str| Err(Error::refused(format_args!("model `{model}`"), reason));
+        if !program.keeps_state() {
+            return refused("it keeps nothing from step to step, and so has no conversations");
+        }
+        if core.shelf.is_some() {
+            return refused(
+                "these servers answer from a dealer's tapes, and keep no conversations",
+            );
+        }
+        let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
+        let at = positions(*at);
+        program.check_inputs(&shapes, at, &core.limits)?;
+        core.quotas.check_run(self.client, model, 1)?;
+        let words = words_of(&shapes).saturating_add(program.answer_words(&shapes)?);
+        let reserved = core.quotas.reserve(self.client, words.saturating_mul(16))?;
+        let coming = self.begin(*job)?;
+        let inputs = self.receive_shares(&shapes, &mut self.pace())?;
+        self.busy = false;
+        let (model, version, conversation) = (model.clone(), *version, *conversation);
+        let profile = *profile;
+        let work = Work::Extend(Extend { model, version, conversation, at, inputs, profile });
+        let coming = Some(coming);
+        self.run(Order { id: *job, request, clear: &[], reserved, coming, joins: None }, work)
+    }
+
     /// Says what an inference would send. It takes the CPU for a moment, so one client is served after the
     /// other, and the time is the client's.
-    fn predict(&mut self, model: &str, version: Id, inputs: &[Vec<usize>]) -> Result<()> {
+    fn predict(
+        &mut self,
+        (model, version): (&str, Id),
+        inputs: &[Vec<usize>],
+        at: usize,
+    ) -> Result<()> {
         let core = self.core;
         let manifest = core.may_infer(self.client, model, version)?;
         let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
-        program.check_inputs(&shapes, &core.limits)?;
+        program.check_inputs(&shapes, at, &core.limits)?;
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = core.predict(&program, &manifest, program.batch(&shapes)?);
+        let costs = core.predict(&program, &manifest, program.sizes(&shapes, at)?);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
         say(self.channel, &Reply::Predicted(costs?))
@@ -345,6 +399,11 @@ impl Visit<'_> {
     }
 }
 
+/// A number of positions; one that no memory holds stays one that is refused.
+fn positions(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX).min(MOST_POSITIONS)
+}
+
 /// The reply to a client in place of an answer.
 fn refusal(error: &Error) -> Reply {
     match error {
@@ -390,20 +449,19 @@ impl Core {
         self.audit.record(&Event::Refused { client, request, reason: &reason });
     }
 
-    /// The traffic of a job on this many examples. With tapes it is the traffic of the tape's
+    /// The traffic of a job of these sizes. With tapes it is the traffic of the tape's
     /// batch.
     fn predict(
         &self,
         program: &Program,
         manifest: &Manifest,
-        examples: usize,
+        mut sizes: Sizes,
     ) -> Result<Vec<Cost>> {
-        let mut batch = examples;
         if let Some(shelf) = &self.shelf {
-            let tapes = candidates(self, shelf, manifest, program, examples)?;
-            batch = tapes.first().map_or(examples, Candidate::examples);
+            let tapes = candidates(self, shelf, manifest, program, sizes.batch)?;
+            sizes.batch = tapes.first().map_or(sizes.batch, Candidate::examples);
         }
-        local::predict(program, batch, self.computing)
+        local::predict(program, sizes, self.computing)
     }
 
     /// The reply to a waiting client.

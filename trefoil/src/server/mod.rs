@@ -8,6 +8,7 @@ mod access;
 mod cache;
 mod clients;
 pub(crate) mod control;
+mod conversations;
 mod jobs;
 mod learners;
 #[cfg(feature = "liar")]

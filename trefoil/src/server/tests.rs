@@ -1,5 +1,6 @@
 //! Three servers within one process, links and all, and clients that behave or do not.
 
+mod conversations;
 mod learning;
 mod meetings;
 mod observed;
@@ -245,6 +246,26 @@ fn models_are_put_run_replaced_and_removed() {
     let status = world.servers[1].status().unwrap();
     assert_eq!((status.models, status.waiting, status.failed), (0, 0, 0));
     assert!(status.done >= 5);
+}
+
+#[test]
+fn a_model_of_a_vector_takes_it_as_one_example() {
+    let world = World::new(&Limits::default());
+    let mut graph = Graph::new(1);
+    let x = graph.input("x", &[Dim::Fixed(3)]).unwrap();
+    let y = graph.add("y", Op::Unary(Unary::Relu), &[x]).unwrap();
+    graph.output("y", y);
+    let vector =
+        plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), vec![]);
+    let vector = vector.unwrap();
+    assert!(vector.about.whole && vector.about.inputs[0].dims == [3]);
+    let mut client = world.client("alice");
+    put(&mut client, "v", &vector, false).unwrap();
+    let version = client.model("v").unwrap().version;
+    let words = FixedPoint(FracBits::new(20).unwrap()).encode(&[1.5, -2.0, 0.25]).unwrap();
+    let input = Tensor::new(Shape::new([3]).unwrap(), words).unwrap();
+    let answer = client.infer("v", version, &[input], false, &()).unwrap();
+    assert_eq!(answer.outputs[0].words(), [3 << 19, 0, 1 << 18]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{
     Core, Job, Outcome, Phase,
     cache::{Loaded, Models, hashes},
     control::exchange,
+    conversations::Conversations,
     jobs::{Agreed, JobInfo, Kind, Offer, Ready, Work},
     tapes::Players,
     terms::{Marks, Proposal, Tally, Terms},
@@ -33,6 +34,8 @@ pub(super) struct Worker<'a, P: ServerProtocol> {
     models: Models<P::Share>,
     /// Trainings under way.
     pub(super) trainings: Trainings<P>,
+    /// Conversations under way.
+    pub(super) conversations: Conversations<P>,
 }
 
 /// The protocol that computes in a session.
@@ -107,7 +110,18 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         };
         let most = core.limits.cache_mib << 20;
         let (models, trainings) = (Models::new(most), Trainings::new(most));
-        Ok(Self { core, computing, control, keys, canceller, jobs: 0, models, trainings })
+        let conversations = Conversations::new(core.limits.conversations_mib << 20);
+        Ok(Self {
+            core,
+            computing,
+            control,
+            keys,
+            canceller,
+            jobs: 0,
+            models,
+            trainings,
+            conversations,
+        })
     }
 
     /// Runs a job. The inner result is for the client; the outer one is the session's.
@@ -120,6 +134,8 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             Work::Share(share) => self.run_kind(info, parts, share),
             Work::Remove(remove) => self.run_kind(info, parts, remove),
             Work::Infer(infer) => self.run_kind(info, parts, infer),
+            Work::Extend(extend) => self.run_kind(info, parts, extend),
+            Work::Close(close) => self.run_kind(info, parts, close),
             Work::Decide(decide) => self.run_kind(info, parts, decide),
             Work::Train(train) => self.run_kind(info, parts, train),
             Work::Release(release) => self.run_kind(info, parts, release),
@@ -204,6 +220,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         self.core.programs.forget(name);
         self.models.forget(name);
         self.trainings.forget(name);
+        self.conversations.forget(name);
         self.core.quotas.forget(name);
     }
 

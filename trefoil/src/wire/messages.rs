@@ -77,6 +77,30 @@ pub enum Request {
         /// Send the profile by layer.
         profile: bool,
     },
+    /// Run a step of a model that keeps values from step to step. Keys and words follow.
+    Extend {
+        /// The job.
+        job: Id,
+        /// The model's name.
+        model: String,
+        /// The version that the inputs were made for.
+        version: Id,
+        /// The client's number for the conversation.
+        conversation: Id,
+        /// The positions before the step; a new conversation begins at 0. What lies behind them is forgotten.
+        at: u64,
+        /// Shapes of the inputs.
+        inputs: Vec<Vec<usize>>,
+        /// Send the profile by layer.
+        profile: bool,
+    },
+    /// Forget a conversation of mine.
+    Close {
+        /// The job.
+        job: Id,
+        /// The client's number for it.
+        conversation: Id,
+    },
     /// The cost of a run of a model on inputs of these shapes. Nothing is run.
     Predict {
         /// The model's name.
@@ -85,6 +109,9 @@ pub enum Request {
         version: Id,
         /// Shapes of the inputs, with the batch.
         inputs: Vec<Vec<usize>>,
+        /// The positions of a conversation before them.
+        #[serde(default)]
+        at: u64,
     },
     /// The data sets that the client may use, as [`Request::Models`].
     DataSets {
@@ -312,6 +339,8 @@ impl Request {
             Self::Share { .. } => "share",
             Self::Remove { .. } => "remove",
             Self::Infer { .. } => "infer",
+            Self::Extend { .. } => "extend",
+            Self::Close { .. } => "close",
             Self::Predict { .. } => "predict",
             Self::DataSets { .. } => "data-sets",
             Self::PutData { .. } => "put-data",

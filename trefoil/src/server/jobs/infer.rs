@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use gpu_kernels::AnyEngine;
 use mpc_core::ServerProtocol;
+use nn_layers::{Observer, Sizes};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
 use crate::{
@@ -31,6 +32,17 @@ pub(in crate::server) struct Infer {
 pub(in crate::server) struct ReadyModel<S> {
     loaded: Arc<Loaded<S>>,
     tapes: Option<Vec<Candidate>>,
+}
+
+impl<S> ReadyModel<S> {
+    /// A model that takes nothing from a tape.
+    pub(super) fn alone(loaded: Arc<Loaded<S>>) -> Self {
+        Self { loaded, tapes: None }
+    }
+
+    pub(super) fn into_loaded(self) -> Arc<Loaded<S>> {
+        self.loaded
+    }
 }
 
 impl Infer {
@@ -159,7 +171,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let (_, loaded) = found.ok_or_else(none)?;
         loaded.program.check_memory(batch, &core.limits)?;
         core.check_room(&loaded, batch)?;
-        Ok(ReadyModel { loaded, tapes: None })
+        Ok(ReadyModel::alone(loaded))
     }
 
     /// Runs a model on the inputs of each caller. Returns what each gets; the cost is that of the whole.
@@ -170,14 +182,26 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         callers: Vec<Shares>,
         profile: bool,
     ) -> Result<Vec<Output>> {
-        self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let program = &model.program;
         let weights = model.weights()?;
-        let each = self.observed(|mpc, observer| {
-            let each = match <[Shares; 1]>::try_from(callers) {
+        self.computed(terms, profile, |mpc, observer| {
+            Ok(match <[Shares; 1]>::try_from(callers) {
                 Ok([inputs]) => vec![program.run(mpc, weights, inputs, observer)?],
                 Err(callers) => program.run_joined(mpc, weights, callers, observer)?,
-            };
+            })
+        })
+    }
+
+    /// Computes the results for each caller, and returns what each gets. The cost is that of the whole.
+    pub(super) fn computed(
+        &mut self,
+        terms: &Digest,
+        profile: bool,
+        work: impl FnOnce(&mut P, &mut dyn Observer) -> Result<Vec<Vec<P::Share>>>,
+    ) -> Result<Vec<Output>> {
+        self.computing.mpc()?.begin_job(terms.as_bytes())?;
+        let each = self.observed(|mpc, observer| {
+            let each = work(mpc, observer)?;
             mpc.verify()?;
             Ok(each)
         })?;
@@ -231,9 +255,9 @@ fn inference(work: &mut Work) -> Result<&mut Infer> {
 
 impl Core {
     /// Makes sure that there is memory for a batch. A device itself reports that it lacks room.
-    fn check_room<S>(&self, model: &Loaded<S>, batch: usize) -> Result<()> {
+    pub(super) fn check_room<S>(&self, model: &Loaded<S>, sizes: impl Into<Sizes>) -> Result<()> {
         if matches!(self.engine, AnyEngine::Cpu(_)) {
-            model.program.check_room(batch)?;
+            model.program.check_room(sizes)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The kinds of jobs: the client's part of each, what a server prepares for it, and what all do together.
 
 mod access;
+mod converse;
 mod infer;
 mod publish;
 mod put;
@@ -13,6 +14,7 @@ use super::{Outcome, tapes::Candidate, terms::Proposal, worker::Worker};
 use crate::{Digest, Id, Result};
 
 pub(super) use access::{Decide, Remove, Share};
+pub(super) use converse::{Close, Extend};
 pub(super) use infer::Infer;
 pub(super) use publish::{Publish, Release};
 pub(super) use put::Put;
@@ -24,6 +26,8 @@ pub(super) enum Work {
     Share(Share),
     Remove(Remove),
     Infer(Infer),
+    Extend(Extend),
+    Close(Close),
     Decide(Decide),
     Train(Train),
     Release(Release),
@@ -107,14 +111,16 @@ impl Work {
         match self {
             Self::Put(put) => &put.shares,
             Self::Infer(infer) => &infer.inputs,
+            Self::Extend(extend) => &extend.inputs,
             _ => &[],
         }
     }
 
-    /// The number of examples that it answers, if it is an inference.
+    /// The number of examples that it answers, if it runs a model.
     pub(super) fn examples(&self) -> Option<u64> {
         match self {
             Self::Infer(infer) => Some(infer.examples),
+            Self::Extend(_) => Some(1),
             _ => None,
         }
     }
@@ -136,6 +142,8 @@ impl Work {
             Self::Share(share) => ("share", &share.name),
             Self::Remove(remove) => ("remove", &remove.name),
             Self::Infer(infer) => ("infer", &infer.model),
+            Self::Extend(extend) => ("extend", &extend.model),
+            Self::Close(_) => ("close", ""),
             Self::Decide(decide) => (decide.decision.name(), &decide.name),
             Self::Train(train) => ("train", &train.name),
             Self::Release(release) => ("release", &release.name),
