@@ -16,7 +16,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{
-    About, Preprocess,
+    About, Id, Preprocess,
     client::{Client, NewModel, Watch, agree_on_line},
     config::{ClientConfig, check_name},
     images::{self, Reading},
@@ -263,15 +263,21 @@ impl Connection {
         )
     }
 
-    /// Runs a model on inputs, which are secret-shared here: arrays, or a table whose columns are matched by name.
-    #[pyo3(signature = (name, inputs, progress=None))]
+    /// Runs a model on inputs, which are secret-shared here: arrays, or a table whose columns are matched by name. With a
+    /// conversation's number, and the positions before these, it runs a step of that.
+    #[pyo3(signature = (name, inputs, progress=None, conversation=None))]
     fn infer<'py>(
         &self,
         py: Python<'py>,
         name: String,
         inputs: Inputs<'py>,
         progress: Option<Bound<'_, PyAny>>,
+        conversation: Option<(String, u64)>,
     ) -> PyResult<Answered<'py>> {
+        let place = match conversation {
+            Some((id, at)) => Some((id.parse::<Id>().map_err(Failure::input)?, at)),
+            None => None,
+        };
         let given = match inputs {
             Inputs::Table((text, drop)) => {
                 let (table, options) = table(&text, None, drop)?;
@@ -320,16 +326,19 @@ impl Connection {
                     );
                     return Err(Failure::new(Kind::Range, text));
                 }
-                let code = FixedPoint(FracBits::new(about.input_bits(input))?);
                 let encoded = if input.integer {
                     whole(&input.name, values)?.into_iter().map(|value| value as u64).collect()
                 } else {
-                    code.encode(values)?
+                    FixedPoint(FracBits::new(about.input_bits(input))?).encode(values)?
                 };
                 words.push(Tensor::new(Shape::new(dims.clone())?, encoded)?);
             }
             let examples = values.first().map_or(0, |(dims, _)| about.examples(dims));
-            let answer = client.infer(&name, public.version, &words, false, &*watched)?;
+            let version = public.version;
+            let answer = match place {
+                Some(place) => client.extend((&name, version), place, &words, false, &*watched)?,
+                None => client.infer(&name, version, &words, false, &*watched)?,
+            };
             Ok((about, answer, examples))
         })?;
         let decoded = about.decode(examples, &answer.outputs).map_err(Failure::from)?;
@@ -343,6 +352,17 @@ impl Connection {
         let rounds = costs.iter().map(|cost| cost.rounds).max().unwrap_or(0);
         let seconds = costs.iter().map(|cost| cost.seconds).fold(0.0, f64::max);
         Ok((outputs.collect(), (bytes, rounds, seconds), about.labels.clone()))
+    }
+
+    /// The positions that a step of a conversation with a model adds; 0 for a model that keeps nothing.
+    fn positions(&self, py: Python<'_>, name: String) -> PyResult<u32> {
+        self.with(py, move |client| Ok(client.model(&name)?.about.positions))
+    }
+
+    /// Makes the servers forget a conversation.
+    fn close(&self, py: Python<'_>, conversation: String) -> PyResult<()> {
+        let id = conversation.parse::<Id>().map_err(Failure::input)?;
+        self.with(py, move |client| Ok(client.close(id, &())?))
     }
 
     /// The models that this client may use.

@@ -52,21 +52,25 @@ impl Model {
         self.frac
     }
 
-    /// Inputs for a batch: name, dimensions, whether they are integers.
+    /// Inputs for a batch, but for what stays from step to step: name, dimensions, whether they are integers.
     fn inputs(&self, batch: usize) -> PyResult<Vec<Described>> {
         let shapes = self.plan.input_shapes(batch).map_err(Failure::from)?;
-        let pairs = self.plan.inputs().iter().zip(shapes);
-        Ok(pairs.map(|(spec, s)| (spec.name.clone(), s.dims().to_vec(), spec.integer)).collect())
+        let one = |at: usize| {
+            let spec = &self.plan.inputs()[at];
+            (spec.name.clone(), shapes[at].dims().to_vec(), spec.integer)
+        };
+        Ok(self.plan.step_inputs().map(one).collect())
     }
 
-    /// Outputs for a batch: name, dimensions, whether they are integers.
+    /// Outputs for a batch, but for what stays from step to step: name, dimensions, whether they are integers.
     fn outputs(&self, batch: usize) -> PyResult<Vec<Described>> {
         let shapes = self.plan.output_shapes(batch).map_err(Failure::from)?;
-        let named = self.plan.outputs().zip(shapes).enumerate();
-        let one = |(index, (name, shape)): (usize, (&str, ring_arith::Shape))| {
-            (name.to_owned(), shape.dims().to_vec(), self.plan.output_frac(index) == 0)
+        let names: Vec<_> = self.plan.outputs().collect();
+        let one = |at: usize| {
+            let integer = self.plan.output_frac(at) == 0;
+            (names[at].to_owned(), shapes[at].dims().to_vec(), integer)
         };
-        Ok(named.map(one).collect())
+        Ok(self.plan.step_outputs().map(one).collect())
     }
 
     /// The only batch that the model takes, or None.

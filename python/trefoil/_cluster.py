@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _like_torch, _trefoil, optim
+from ._conversation import Conversation
 from ._errors import ConfigError, Error, InputError
 from ._model import Model
 from ._progress import bar
@@ -355,6 +356,26 @@ class Cluster:
             shown = tuple(framed(values, inputs[0], labels) for values in shown)
         shown = shown[0] if len(shown) == 1 else shown
         return (shown, Cost(bytes_, 0, rounds, seconds, ())) if cost else shown
+
+    def conversation(self, name: str) -> Conversation:
+        """Begin a conversation with a model that keeps values from step to step: a language model with its caches.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Conversation
+            Closed at the end of a ``with`` block, or by its ``close``.
+        """
+        return Conversation(self, name)
+
+    def _step(self, name, given, place):
+        """A step of a conversation: its number, and the positions before it."""
+        outputs, _, _ = self._with(lambda c: c.infer(name, [_floats(x) for x in given], None, place))
+        shown = tuple(values.reshape(shape) for _, values, shape in outputs)
+        return shown[0] if len(shown) == 1 else shown
 
     def submit(self, name: str, *inputs: ArrayLike) -> Future[Any]:
         """As :meth:`infer`, without waiting.
