@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 # The least of all cases that are right in some form; only ever raised.
-LEAST = 0
+LEAST = 1_538
 
 # How far a result may be off: a part of the wanted number, and a little more.
 PART, MORE = 2e-3, 4e-3
