@@ -429,10 +429,23 @@ impl Graph {
     /// # Errors
     /// [`Error::Argument`] if the inputs do not fit, [`Error::Node`] where an operation fails.
     pub fn evaluate(&self, inputs: &[HostTensor]) -> Result<Vec<HostTensor>> {
+        let sizes = self.sizes();
+        self.evaluate_each(inputs, |at, xs| {
+            let node = &self.nodes[at];
+            eval::evaluate(&node.op, xs, sizes).map_err(|e| e.at(&node.name))
+        })
+    }
+
+    /// The same, where `each` evaluates the node at a place for its operands.
+    pub(crate) fn evaluate_each(
+        &self,
+        inputs: &[HostTensor],
+        each: impl FnMut(usize, &[&HostTensor]) -> Result<HostTensor>,
+    ) -> Result<Vec<HostTensor>> {
         let constants: Vec<_> = self.constants.iter().map(|c| c.value.clone()).collect();
         let nodes: Vec<_> = self.nodes.iter().map(Node::view).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|(_, id)| id.0).collect();
-        eval::run(&nodes, &constants, inputs, &outputs, self.sizes())
+        eval::run_each(&nodes, &constants, inputs, &outputs, each)
     }
 
     pub(crate) fn constant_of(&self, value: ValueId) -> Option<&Constant> {

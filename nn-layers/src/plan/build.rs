@@ -16,7 +16,7 @@ use crate::{Error, HostTensor, Result};
 const FACTOR_FRAC: u32 = 16;
 
 /// The bits that the largest element of a small weight has at least: its rounding changes it by 2^-15.
-const SIGNIFICANT: u32 = 14;
+pub(super) const SIGNIFICANT: u32 = 14;
 
 /// Those bits are fewer than the format's by as many, so that nothing changes for weights of usual size.
 const COARSER: u32 = 6;
@@ -134,7 +134,7 @@ struct Builder<'a> {
     formats: Formats,
     /// Of the inputs, where they are known.
     ranges: &'a [Option<(f64, f64)>],
-    /// What samples leave room for, if some are given.
+    /// The formats that samples leave room for, if some are given.
     fitted: Option<Fitted>,
     constants: Vec<ConstantSpec>,
     values: Vec<HostTensor>,

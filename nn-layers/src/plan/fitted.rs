@@ -1,8 +1,9 @@
 //! Formats by layer: as many fraction bits as the numbers leave room for that a network makes of samples.
 
-use crate::graph::{Binary, Graph, Linear, LinearFinish, Node, Op, Reduce, Unary, ValueId, eval};
+use crate::graph::{Binary, Graph, Linear, LinearFinish, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
+use super::build::SIGNIFICANT;
 use super::domain::Domain;
 
 /// Bits of a value as a word, at most. A layer's usual weights may have 20 bits more.
@@ -13,9 +14,6 @@ const SUM: f64 = 60.0;
 
 /// The fewest fraction bits that a value gets. The functions need as many.
 const LEAST: u32 = 4;
-
-/// The bits that the largest element of a weight has, at least.
-const WEIGHT: f64 = 14.0;
 
 /// Bits of room that a function's operands keep to the ends of its domain.
 const MARGIN: f64 = 2.0;
@@ -69,20 +67,17 @@ impl Fitted {
     }
 
     fn measure(&mut self, graph: &Graph, sample: &[HostTensor]) -> Result<()> {
-        let constants: Vec<_> = graph.constants.iter().map(|c| c.value.clone()).collect();
-        let nodes: Vec<_> = graph.nodes.iter().map(Node::view).collect();
-        let outputs: Vec<_> = graph.outputs.iter().map(|(_, id)| id.0).collect();
         let sizes = graph.sizes();
         let sums = &mut self.sums;
         for (at, node) in graph.nodes.iter().enumerate() {
             let largest = match node.op {
                 Op::Input(i) => sample.get(i).map(HostTensor::largest),
-                Op::Constant(i) | Op::Parameter(i) => Some(constants[i].largest()),
+                Op::Constant(i) | Op::Parameter(i) => Some(graph.constants[i].value.largest()),
                 _ => None,
             };
             sums[at] = sums[at].max(largest.unwrap_or(0.0));
         }
-        eval::run_each(&nodes, &constants, sample, &outputs, |at, xs| {
+        graph.evaluate_each(sample, |at, xs| {
             let (sum, value) = match &graph.nodes[at].op {
                 Op::Linear(l) if l.finish == LinearFinish::Relu => {
                     let whole = Linear { finish: LinearFinish::Truncate, ..l.clone() };
@@ -132,7 +127,7 @@ impl Fitted {
         let product = self.product(at);
         let weight = |id: ValueId| {
             let value = graph.constant_value(id)?;
-            Some(floored(WEIGHT - ceil_log2(value.largest())).min(self.most[at]))
+            Some(floored(f64::from(SIGNIFICANT) - ceil_log2(value.largest())).min(self.most[at]))
         };
         // A factor has as many bits as the other leaves it.
         let factor = |other: ValueId| match weight(other) {

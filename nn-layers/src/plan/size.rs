@@ -89,8 +89,8 @@ impl Plan {
         Ok(self.steps.iter().flatten().map(layer).collect())
     }
 
-    /// Words of the largest value for a batch size, or for that and a number of cached positions, without running anything. A server that takes plans from
-    /// others compares it with its resources.
+    /// Words of the largest value for a batch size, or for that and a number of cached positions, without running
+    /// anything. A server that takes plans from others compares it with its resources.
     ///
     /// # Errors
     /// [`crate::Error::Plan`] if the plan does not serve the batch size, [`crate::Error::Node`] if a
