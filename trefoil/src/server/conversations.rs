@@ -1,5 +1,7 @@
 //! Conversations under way at one server: what a model keeps from step to step, in memory alone.
 
+use std::collections::HashMap;
+
 use mpc_core::{SecretTensor, ServerProtocol};
 use nn_layers::{Caches, Plan};
 
@@ -97,10 +99,9 @@ impl<P: ServerProtocol> Conversations<P> {
     /// that it has not used for longest.
     pub(super) fn keep(&mut self, conversation: Conversation<P>, bytes: u64) {
         self.kept.push(Conversation { bytes: bytes.max(LEAST), ..conversation });
-        let sizes = |kept: &[Conversation<P>]| -> Vec<(String, u64)> {
-            kept.iter().map(|known| (known.client.clone(), known.bytes)).collect()
-        };
-        while let Some(at) = dropped(&sizes(&self.kept), self.most) {
+        while self.kept.iter().map(|known| known.bytes).sum::<u64>() > self.most {
+            let sizes = self.kept.iter().map(|known| (known.client.as_str(), known.bytes));
+            let Some(at) = dropped(&sizes.collect::<Vec<_>>(), self.most) else { break };
             self.kept.remove(at);
         }
     }
@@ -124,17 +125,15 @@ impl<P: ServerProtocol> Conversations<P> {
 
 /// The conversation to drop, of those with these clients and sizes, if they take more than `most` bytes together: the first
 /// of the client that has most. The last stays in any case.
-fn dropped(kept: &[(String, u64)], most: u64) -> Option<usize> {
-    let all: u64 = kept.iter().map(|(_, bytes)| bytes).sum();
-    if all <= most || kept.len() < 2 {
+fn dropped(kept: &[(&str, u64)], most: u64) -> Option<usize> {
+    let (_, older) = kept.split_last()?;
+    let mut of = HashMap::new();
+    kept.iter().for_each(|(client, bytes)| *of.entry(client).or_insert(0) += bytes);
+    if of.values().sum::<u64>() <= most {
         return None;
     }
-    let of = |client: &str| -> u64 {
-        kept.iter().filter(|(other, _)| other == client).map(|(_, bytes)| bytes).sum()
-    };
-    let older = &kept[..kept.len() - 1];
-    let greatest = older.iter().map(|(client, _)| of(client)).max()?;
-    older.iter().position(|(client, _)| of(client) == greatest)
+    let greatest = older.iter().map(|(client, _)| of[client]).max()?;
+    older.iter().position(|(client, _)| of[client] == greatest)
 }
 
 #[cfg(test)]
@@ -143,15 +142,12 @@ mod tests {
 
     #[test]
     fn the_client_with_most_loses_its_oldest_conversation() {
-        let kept = |sizes: &[(&str, u64)]| -> Vec<_> {
-            sizes.iter().map(|&(client, bytes)| (client.to_owned(), bytes)).collect()
-        };
-        let three = kept(&[("a", 4), ("b", 3), ("b", 3), ("c", 1)]);
+        let three = [("a", 4), ("b", 3), ("b", 3), ("c", 1)];
         assert_eq!(dropped(&three, 11), None);
         assert_eq!(dropped(&three, 10), Some(1));
-        assert_eq!(dropped(&kept(&[("a", 4), ("b", 3), ("c", 1)]), 7), Some(0));
+        assert_eq!(dropped(&[("a", 4), ("b", 3), ("c", 1)], 7), Some(0));
         // The one that was used last stays, whatever it takes.
-        assert_eq!(dropped(&kept(&[("a", 1), ("b", 90)]), 7), Some(0));
-        assert_eq!(dropped(&kept(&[("b", 90)]), 7), None);
+        assert_eq!(dropped(&[("a", 1), ("b", 90)], 7), Some(0));
+        assert_eq!(dropped(&[("b", 90)], 7), None);
     }
 }
