@@ -50,9 +50,9 @@ pub fn infer(
     Ok(Answer { outputs: reveal_all(sharing, released)?, costs })
 }
 
-/// The traffic of a job of this batch size, or of a step behind some positions, at each server and by step. It is counted in a run of the plan that
-/// computes shapes and no words. Exact; seconds are left out. Where servers play a dealer's tapes, the batch is the
-/// number of examples of a place, and bytes from the tapes are counted too.
+/// The traffic of a job of this batch size, or of a step behind some positions, at each server and by step. It is
+/// counted in a run of the plan that computes shapes and no words. Exact; seconds are left out. Where servers play a
+/// dealer's tapes, the batch is the number of examples of a place, and bytes from the tapes are counted too.
 ///
 /// # Errors
 /// [`Error::Nn`] if the plan cannot run on this batch.

@@ -95,7 +95,7 @@ impl Program {
         self.sizes_behind(if self.keeps_state() { USUAL_PAST } else { 0 })
     }
 
-    /// The sizes of one example behind so many cached positions.
+    /// The sizes of one batch behind this number of cached positions.
     fn sizes_behind(&self, past: usize) -> Sizes {
         Sizes { batch: self.plan.fixed_batch().unwrap_or(1), past }
     }
@@ -252,7 +252,7 @@ impl Program {
         Ok(sizes)
     }
 
-    /// Bytes that a server keeps of a conversation after a step behind `past` positions, of shares with so many
+    /// Bytes that a server keeps of a conversation after a step behind `past` positions, of shares with this number of
     /// components.
     ///
     /// # Errors

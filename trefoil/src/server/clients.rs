@@ -238,13 +238,7 @@ impl Visit<'_> {
         let examples = program.check_inputs(&shapes, 0, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
         let batch = program.batch(&shapes)?;
-        // Until its client has read the answer, that takes memory too.
-        let words = words_of(&shapes).saturating_add(program.answer_words(&shapes)?);
-        let reserved = core.quotas.reserve(self.client, words.saturating_mul(16))?;
-        let coming = self.begin(*job)?;
-        let mut pace = self.pace();
-        let inputs = self.receive_shares(&shapes, &mut pace)?;
-        self.busy = false;
+        let (reserved, coming, inputs) = self.receive_inputs(*job, &program, &shapes)?;
         let (model, version, profile) = (model.clone(), *version, *profile);
         // An answer from a tape is one client's.
         let most = if core.shelf.is_some() { 1 } else { program.most_together(&core.limits) };
@@ -258,6 +252,22 @@ impl Visit<'_> {
         let coming = Some(coming);
         let order = Order { id: *job, request, clear: &[], reserved, coming, joins };
         self.run(order, work)
+    }
+
+    /// Receives a model's inputs, with room for them and the answer.
+    fn receive_inputs(
+        &mut self,
+        job: Id,
+        program: &Program,
+        shapes: &[Shape],
+    ) -> Result<(Reserved, Coming, Shares)> {
+        // Until its client has read the answer, that takes memory too.
+        let words = words_of(shapes).saturating_add(program.answer_words(shapes)?);
+        let reserved = self.core.quotas.reserve(self.client, words.saturating_mul(16))?;
+        let coming = self.begin(job)?;
+        let inputs = self.receive_shares(shapes, &mut self.pace())?;
+        self.busy = false;
+        Ok((reserved, coming, inputs))
     }
 
     /// Takes what comes next in a conversation.
@@ -282,11 +292,7 @@ impl Visit<'_> {
         let at = positions(*at);
         program.check_inputs(&shapes, at, &core.limits)?;
         core.quotas.check_run(self.client, model, 1)?;
-        let words = words_of(&shapes).saturating_add(program.answer_words(&shapes)?);
-        let reserved = core.quotas.reserve(self.client, words.saturating_mul(16))?;
-        let coming = self.begin(*job)?;
-        let inputs = self.receive_shares(&shapes, &mut self.pace())?;
-        self.busy = false;
+        let (reserved, coming, inputs) = self.receive_inputs(*job, &program, &shapes)?;
         let (model, version, conversation) = (model.clone(), *version, *conversation);
         let profile = *profile;
         let work = Work::Extend(Extend { model, version, conversation, at, inputs, profile });

@@ -5,7 +5,10 @@ use std::time::Instant;
 use gpu_kernels::AnyEngine;
 use mpc_core::ServerProtocol;
 
-use super::{Agreed, JobInfo, Kind, infer::ReadyModel};
+use super::{
+    Agreed, JobInfo, Kind,
+    infer::{ReadyModel, only},
+};
 use crate::{
     Id, Result, Shares,
     program::shapes_of,
@@ -74,8 +77,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
         worker.core.quotas.ran(job.client, &self.model, 1, began.elapsed());
         let bytes = program.kept_bytes(self.at, worker.core.sharing().components())?;
         worker.conversations.keep(conversation, bytes);
-        let lost = || "its answer was lost".to_owned().into();
-        outputs.map(|outputs| outputs.into_iter().next().ok_or_else(lost))
+        outputs.map(only)
     }
 }
 

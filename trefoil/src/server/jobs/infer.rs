@@ -102,8 +102,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
             Err(reason) => Err(Error::refused("servers", reason)),
         };
         worker.core.quotas.ran(job.client, &self.model, self.examples, began.elapsed());
-        let lost = || "its answer was lost".to_owned().into();
-        ended.map(|outputs| outputs.into_iter().next().ok_or_else(lost))
+        ended.map(only)
     }
 }
 
@@ -243,6 +242,11 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let released = player.release(&outputs)?;
         Ok(vec![Output::Answer(released, Box::new(cost))])
     }
+}
+
+/// The answer of a job for one caller.
+pub(super) fn only(outputs: Vec<Output>) -> Outcome {
+    outputs.into_iter().next().ok_or_else(|| "its answer was lost".to_owned().into())
 }
 
 /// The inference of a job that is joined with others.
