@@ -350,8 +350,7 @@ class Cluster:
             raise InputError("drop= names columns of a table")
         given = [_floats(x) for x in inputs] if table is None else (table, _named(drop))
         with bar(None, "B", progress) as sent:
-            outputs, (bytes_, rounds, seconds), labels = self._with(lambda c: c.infer(name, given, sent.at))
-        shown = tuple(values.reshape(shape) for _, values, shape in outputs)
+            shown, (bytes_, rounds, seconds), labels = self._answer(name, given, sent.at)
         if table is not None:
             shown = tuple(framed(values, inputs[0], labels) for values in shown)
         shown = shown[0] if len(shown) == 1 else shown
@@ -373,9 +372,13 @@ class Cluster:
 
     def _step(self, name, given, place):
         """A step of a conversation: its number, and the positions before it."""
-        outputs, _, _ = self._with(lambda c: c.infer(name, [_floats(x) for x in given], None, place))
-        shown = tuple(values.reshape(shape) for _, values, shape in outputs)
+        shown, _, _ = self._answer(name, [_floats(x) for x in given], place=place)
         return shown[0] if len(shown) == 1 else shown
+
+    def _answer(self, name, given, sent=None, place=None):
+        """The arrays of an answer, its bytes, rounds and seconds, and the names of classes."""
+        outputs, cost, labels = self._with(lambda c: c.infer(name, given, sent, place))
+        return tuple(values.reshape(shape) for _, values, shape in outputs), cost, labels
 
     def submit(self, name: str, *inputs: ArrayLike) -> Future[Any]:
         """As :meth:`infer`, without waiting.
