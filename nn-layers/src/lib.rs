@@ -8,6 +8,7 @@ extern crate mpc_core;
 mod error;
 mod graph;
 mod host;
+pub mod instances;
 pub mod layers;
 mod ops;
 mod plan;

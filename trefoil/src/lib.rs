@@ -17,7 +17,6 @@ pub mod observe;
 pub mod output;
 pub mod profile;
 pub mod program;
-pub mod protocols;
 pub mod queue;
 pub mod range;
 pub mod rebuild;
@@ -37,6 +36,8 @@ mod id;
 mod memory;
 #[cfg(test)]
 mod testing;
+
+pub use cluster_protocols as protocols;
 
 pub use about::{About, Input, OutputTensor, Preprocess};
 pub use error::{Accusation, Error, Result};

@@ -16,10 +16,10 @@ use trefoil::{
     local::predict,
     profile::Predicted,
     program::Program,
-    protocols::{Computing, ProtocolChoice},
+    protocols::{Computing, ProtocolChoice, with_protocol},
 };
 
-use super::party::{self, Joined, Measurable, Mpc, Setup, by_protocol};
+use super::party::{self, Joined, Measurable, Mpc, Setup};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, peak_memory_bytes};
 
 /// A model and the number of images, or texts, it is run on at once.
@@ -310,7 +310,7 @@ fn mean_steps(parties: &[Measured]) -> Vec<Step> {
 impl Task {
     /// Runs one party of the task's protocol.
     fn run_any(&self, session: Session) -> Result<Measured> {
-        by_protocol!(self.setup.protocol, P => self.run::<P>(session))
+        with_protocol!(self.setup.protocol, P => self.run::<P>(session))
     }
 
     fn run<P: Measurable>(&self, session: Session) -> Result<Measured> {

@@ -95,28 +95,6 @@ macro_rules! measurable_with_live_dealer {
 measurable_with_live_dealer!(Additive<AnyEngine>);
 measurable_with_live_dealer!(Dealt<AnyEngine>);
 
-/// Evaluates an expression in which `$mpc` is the type of a party of the chosen protocol, a [`Measurable`].
-macro_rules! by_protocol {
-    ($choice:expr, $mpc:ident => $work:expr) => {
-        match $choice {
-            trefoil::protocols::ProtocolChoice::Rss
-            | trefoil::protocols::ProtocolChoice::RssDealt => {
-                type $mpc = $crate::bench::party::Mpc;
-                $work
-            }
-            trefoil::protocols::ProtocolChoice::Additive => {
-                type $mpc = additive_dealer::Additive<gpu_kernels::AnyEngine>;
-                $work
-            }
-            trefoil::protocols::ProtocolChoice::Dealt(_) => {
-                type $mpc = dealt_protocols::Dealt<gpu_kernels::AnyEngine>;
-                $work
-            }
-        }
-    };
-}
-pub(super) use by_protocol;
-
 /// The network, threads, engine, protocol and security of the parties.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Setup {

@@ -14,9 +14,9 @@ use mpc_core::{
 use net::{Party, Session, launch as parties};
 use ring_arith::{Bilinear, ConvSpec, Shape, Tensor, View, Window};
 use serde::{Deserialize, Serialize};
-use trefoil::protocols::ProtocolChoice;
+use trefoil::protocols::{ProtocolChoice, with_protocol};
 
-use super::party::{self, Joined, Measurable, Mpc, Setup, by_protocol};
+use super::party::{self, Joined, Measurable, Mpc, Setup};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// The work that a case repeats, once its inputs are shared.
@@ -227,7 +227,7 @@ struct Plan {
 impl Plan {
     /// Runs one party of the plan's protocol.
     fn run_any(&self, session: Session) -> Result<Measured> {
-        by_protocol!(self.setup.protocol, P => self.run::<P>(session))
+        with_protocol!(self.setup.protocol, P => self.run::<P>(session))
     }
 
     fn run<P: Measurable>(&self, session: Session) -> Result<Measured> {

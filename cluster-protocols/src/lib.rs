@@ -1,19 +1,17 @@
-//! The protocols that servers can run. No other file of the program names one.
-//!
-//! A new protocol needs a choice in [`ProtocolChoice`], its [`Sharing`] for clients, which names it, and its type in
-//! `with_protocol!`.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod instances;
 
 use std::{fmt, str::FromStr};
 
-use additive_dealer::TwoAndDealer;
-use dealt_protocols::{MOST_PARTIES, MaskedSharing};
+use additive_dealer::{Additive, TwoAndDealer};
+use dealt_protocols::{Dealt, MOST_PARTIES, MaskedSharing};
 use gpu_kernels::AnyEngine;
 use mpc_core::{Settings, Sharing};
 use net::Session;
 use rss_protocols::{Addends, Replicated, Rss};
 use serde::{Deserialize, Serialize};
-
-use crate::Result;
 
 pub use rss_protocols::{Dealer, Tape, TapeKey};
 
@@ -41,8 +39,17 @@ pub struct Computing {
     pub settings: Settings,
 }
 
+/// A server of three with replicated shares.
+pub type ReplicatedServer = Rss<AnyEngine>;
+
 /// One of two servers that play a dealer's tapes.
-pub type TapePlayer = Rss<AnyEngine>;
+pub type TapePlayer = ReplicatedServer;
+
+/// One of two servers with additive shares, or their dealer.
+pub type AdditiveServer = Additive<AnyEngine>;
+
+/// A server with masked shares, or the dealer of all.
+pub type MaskedServer = Dealt<AnyEngine>;
 
 impl ProtocolChoice {
     /// The way in which the protocol secret-shares the inputs of clients, and reconstructs results.
@@ -131,37 +138,36 @@ impl fmt::Display for ProtocolChoice {
 }
 
 /// Evaluates an expression in which `$mpc` is the type of the chosen protocol, a [`mpc_core::ServerProtocol`].
+#[macro_export]
 macro_rules! with_protocol {
     ($choice:expr, $mpc:ident => $work:expr) => {
         match $choice {
-            $crate::protocols::ProtocolChoice::Rss
-            | $crate::protocols::ProtocolChoice::RssDealt => {
-                type $mpc = rss_protocols::Rss<gpu_kernels::AnyEngine>;
+            $crate::ProtocolChoice::Rss | $crate::ProtocolChoice::RssDealt => {
+                type $mpc = $crate::ReplicatedServer;
                 $work
             }
-            $crate::protocols::ProtocolChoice::Additive => {
-                type $mpc = additive_dealer::Additive<gpu_kernels::AnyEngine>;
+            $crate::ProtocolChoice::Additive => {
+                type $mpc = $crate::AdditiveServer;
                 $work
             }
-            $crate::protocols::ProtocolChoice::Dealt(_) => {
-                type $mpc = dealt_protocols::Dealt<gpu_kernels::AnyEngine>;
+            $crate::ProtocolChoice::Dealt(_) => {
+                type $mpc = $crate::MaskedServer;
                 $work
             }
         }
     };
 }
-pub(crate) use with_protocol;
 
 /// Starts the protocol of servers with tapes, on a session with the dealer's messages. Nothing is sent.
 ///
 /// # Errors
-/// [`crate::Error::Mpc`] if the session has not three parties with a key for each pair.
+/// [`mpc_core::Error`] if the session has not three parties with a key for each pair.
 pub fn start_with_tape(
     session: Session,
     engine: AnyEngine,
     settings: Settings,
-) -> Result<TapePlayer> {
-    Ok(Rss::dealt(session, engine, settings.into())?)
+) -> mpc_core::Result<TapePlayer> {
+    Rss::dealt(session, engine, settings.into())
 }
 
 #[cfg(test)]
