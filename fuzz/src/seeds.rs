@@ -24,7 +24,7 @@ use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
     header,
 };
-use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess};
+use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess, Text};
 use trefoil::{protocols::ProtocolChoice, saved::SavedShare};
 
 /// Largest shipped file that serves as a seed.
@@ -45,6 +45,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         name: name.clone(),
         about: 300,
         plan: 4000,
+        tokenizer: 500,
         words: 650,
         readers: Readers::Named(vec!["bob".to_owned()]),
         ranges: vec![Some(Range { low: 0.0, high: 1.0 }), None],
@@ -70,6 +71,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         conversation: Id::from([3; 16]),
         at: 127,
         inputs: vec![vec![1, 1]],
+        steps: 4,
         profile: false,
     };
     let fingerprint = Digest::of(&[b"run"]);
@@ -79,6 +81,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         Request::Models { after: None },
         Request::Models { after: Some(name.clone()) },
         Request::Model { name: name.clone() },
+        Request::Tokenizer { name: name.clone() },
         put,
         Request::Share { job, name: name.clone(), readers: Readers::Everyone },
         Request::Remove { job, name },
@@ -191,6 +194,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Reply::Model { bytes: 700 },
         Reply::Jobs(vec![job]),
         Reply::RunRequest { bytes: 9000 },
+        Reply::Tokenizer { bytes: 500 },
         Reply::DataSets {
             sets: vec![DataState {
                 name: "rows".to_owned(),
@@ -257,12 +261,13 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
         put_at: 1_790_000_000,
         plan: sum(4000),
         shares: sum(10_400),
+        tokenizer: Some(sum(900)),
     };
     let named = Readers::Named(vec!["bob".to_owned(), "carol".to_owned()]);
     let ranges = vec![Some(Range { low: -0.5, high: 1.25 })];
     let contents = [
-        Content::Model { about: about(), ranges: Vec::new() },
-        Content::Model { about: about(), ranges },
+        Content::Model { about: Box::new(about()), ranges: Vec::new() },
+        Content::Model { about: Box::new(about()), ranges },
         Content::Data(data_set()),
         Content::Run(Box::new(run())),
     ];
@@ -512,9 +517,14 @@ fn about() -> About {
         }],
         batch: None,
         whole: false,
-        positions: 0,
+        positions: 1,
         weights: 650,
         fraction_bits: 20,
+        text: Some(Text {
+            tokenizer: Digest::of(&[b"tokenizer"]),
+            form: "Question: {}\n".to_owned(),
+            stop: vec![2, 50256],
+        }),
         guard: vec!["conv1".to_owned()],
         numbers: false,
         preprocess: Preprocess::default(),

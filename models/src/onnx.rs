@@ -48,9 +48,29 @@ pub struct ImportOptions {
     pub dims: HashMap<String, usize>,
     /// True if the model is to be trained.
     training: bool,
+    /// The result of each step of a language model.
+    answers: Answers,
+}
+
+/// The result of each step of a language model that keeps keys and values: one whose graph has states.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Answers {
+    /// What the file returns: `logits`, the scores of all tokens at each position.
+    #[default]
+    Logits,
+    /// The token with the highest score behind the step's last position, as `token` in the place of `logits`. Among equals
+    /// it is the first.
+    Token,
 }
 
 impl ImportOptions {
+    /// Returns this of each step of a language model. Other models stay as they are.
+    #[must_use]
+    pub fn with_answers(mut self, answers: Answers) -> Self {
+        self.answers = answers;
+        self
+    }
+
     /// Gives a named dimension its size.
     #[must_use]
     pub fn with_dim(mut self, name: &str, size: usize) -> Self {
@@ -417,7 +437,7 @@ impl<'a> Importer<'a> {
         let wrong = |reason: &str| Error::format("ONNX model", format!("output `{name}` {reason}"));
         match self.value(name).cloned() {
             Some(Value::Tensor(value)) => {
-                if !self.known_output(name, value.id)? {
+                if !self.known_output(name, value.id)? && !self.token_of(name, value.id)? {
                     self.graph.output(name, value.id);
                 }
             }

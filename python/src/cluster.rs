@@ -17,18 +17,20 @@ use pyo3::prelude::*;
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{
     About, Id, Preprocess,
-    client::{Client, NewModel, Watch, agree_on_line},
+    client::{Client, NewModel, Talk, Watch, agree_on_line},
     config::{ClientConfig, check_name},
     images::{self, Reading},
     links,
     program::Program,
     store::{Range, Readers},
     tables::{Column, Schema, TableOptions},
+    text::{Tokenizer, text_of},
     training::{Augment, Budget, Conditions, Course, RowTensor, Rows},
 };
 
 use crate::{
     arrays::Public,
+    chat::Chat,
     errors::{Failure, Kind, Result},
     learn::{self, DataInfo, Followed, News, RunInfo, Wanted},
     model::{Flat, Model, flat, whole},
@@ -61,6 +63,9 @@ impl Kept {
         answers.then_some(self.client)
     }
 }
+
+/// The file of a tokenizer, the text around what a person writes, and the tokens behind which an answer ends.
+type Texts = (String, String, Vec<String>);
 
 /// A model in the servers' list: name, owner, weights, input and output dimensions, state.
 type Listed = (String, String, u64, Vec<Vec<usize>>, Vec<Vec<usize>>, String);
@@ -204,7 +209,7 @@ impl Connection {
     }
 
     /// Secret-shares a model among the servers.
-    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None))]
+    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None, text=None))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn put(
@@ -218,6 +223,7 @@ impl Connection {
         schema: Option<String>,
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
+        text: Option<Texts>,
     ) -> PyResult<()> {
         check_name("model", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
@@ -230,6 +236,12 @@ impl Connection {
             move |client| {
                 let program = Program::new((*plan).clone().with_guard(true))?;
                 let mut about = program.about(Preprocess::default(), labels)?;
+                let mut tokenizer = Vec::new();
+                if let Some((path, form, stops)) = text {
+                    let path = Path::new(&path);
+                    let (text, bytes) = text_of(path, (form, &stops), &program)?;
+                    (about.text, tokenizer) = (Some(text), bytes);
+                }
                 let mut ranges: Vec<_> = ranges
                     .into_iter()
                     .map(|range| range.map(|(low, high)| Range { low, high }))
@@ -254,6 +266,7 @@ impl Connection {
                     about: &about,
                     plan: &plan,
                     weights,
+                    tokenizer: &tokenizer,
                     readers: &readers,
                     ranges: &ranges,
                     replace,
@@ -336,7 +349,7 @@ impl Connection {
             let examples = values.first().map_or(0, |(dims, _)| about.examples(dims));
             let version = public.version;
             let answer = match place {
-                Some(place) => client.extend((&name, version), place, &words, false, &*watched)?,
+                Some(place) => client.extend((&name, version), place, (&words, 1), false, &*watched)?,
                 None => client.infer(&name, version, &words, false, &*watched)?,
             };
             Ok((about, answer, examples))
@@ -357,6 +370,48 @@ impl Connection {
     /// The positions that a step of a conversation with a model adds; 0 for a model that keeps nothing.
     fn positions(&self, py: Python<'_>, name: String) -> PyResult<u32> {
         self.with(py, move |client| Ok(client.model(&name)?.about.positions))
+    }
+
+    /// Begins a text with a language model that returns tokens, and fetches its tokenizer if it has one.
+    fn chat(&self, py: Python<'_>, name: String) -> PyResult<Chat> {
+        self.with(py, move |client| {
+            let public = client.model(&name)?;
+            let text = public.about.text.clone();
+            let talk = Talk::new(&name, public)?;
+            let tokenizer = match &text {
+                Some(text) => {
+                    let bytes = client.tokenizer(&name, text.tokenizer)?;
+                    Some(Tokenizer::parse(&bytes).map_err(Failure::input)?)
+                }
+                None => None,
+            };
+            Ok(Chat::new(talk, tokenizer, text))
+        })
+    }
+
+    /// Says tokens in a text, and returns the next `ahead` tokens, with the servers' bytes, rounds and seconds.
+    fn say(
+        &self,
+        py: Python<'_>,
+        chat: PyRef<'_, Chat>,
+        tokens: Vec<u64>,
+        ahead: u32,
+    ) -> PyResult<(Vec<u64>, (u64, u32, f64))> {
+        let talk = chat.talk();
+        let (next, cost) = self.with(py, move |client| {
+            let mut talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(talk.say(client, &tokens, ahead, &())?)
+        })?;
+        Ok((next, (cost.bytes, cost.rounds, cost.seconds)))
+    }
+
+    /// Makes the servers forget a text.
+    fn end(&self, py: Python<'_>, chat: PyRef<'_, Chat>) -> PyResult<()> {
+        let talk = chat.talk();
+        self.with(py, move |client| {
+            let talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(talk.close(client)?)
+        })
     }
 
     /// Makes the servers forget a conversation.

@@ -4,6 +4,7 @@
 
 mod arrays;
 mod call;
+mod chat;
 mod check;
 mod cluster;
 mod domain;
@@ -28,6 +29,7 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Model>()?;
     module.add_class::<train::Training>()?;
     module.add_class::<cluster::Connection>()?;
+    module.add_class::<chat::Chat>()?;
     module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
     module.add_function(wrap_pyfunction!(model::onnx_with_weights, module)?)?;
     module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use models::onnx::{self, ImportOptions};
+use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyBytes};
@@ -24,17 +24,20 @@ type Described = (String, Vec<usize>, bool);
 
 #[pymethods]
 impl Model {
-    /// Imports an ONNX model from a file or from memory. `dims` gives open dimensions their size.
+    /// Imports an ONNX model from a file or from memory. `dims` gives open dimensions their size; with `token` steps of
+    /// a language model return the next token, and not the scores of all.
     #[staticmethod]
     fn from_onnx(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         frac: u32,
         dims: Vec<(String, usize)>,
+        token: bool,
     ) -> PyResult<Self> {
         let sized =
             |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
         let options = dims.iter().fold(ImportOptions::default(), sized);
+        let options = options.with_answers(if token { Answers::Token } else { Answers::Logits });
         let graph: Result<Graph> = if let Ok(bytes) = source.cast::<PyBytes>() {
             let bytes = bytes.as_bytes();
             py.detach(|| Ok(onnx::import(bytes, &options)?))

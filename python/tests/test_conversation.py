@@ -1,5 +1,8 @@
 """Conversations: steps of a model that keeps values at the servers."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -29,7 +32,7 @@ def summing():
     file.node("MatMul", [total, file.constant(READ.astype(np.float32), "read")], "logits")
     file.output("logits")
     file.output("present.0.key")
-    return trefoil.Model.from_onnx(file.finish())
+    return file.finish()
 
 
 def scores(tokens):
@@ -38,9 +41,17 @@ def scores(tokens):
 
 @pytest.fixture(scope="module")
 def speaker(alice):  # noqa: F811
-    model = summing()
+    model = trefoil.Model.from_onnx(summing(), answers="logits")
     assert [name for name, *_ in model._model.inputs(1)] == ["input_ids"]
     alice.put("speaker", model, replace=True)
+    return alice
+
+
+@pytest.fixture(scope="module")
+def chooser(alice):  # noqa: F811
+    model = trefoil.Model.from_onnx(summing())
+    assert [name for name, *_ in model._model.outputs(1)] == ["token"]
+    alice.put("chooser", model, replace=True)
     return alice
 
 
@@ -91,3 +102,59 @@ def test_models_that_keep_nothing_have_no_conversations(speaker):
         speaker.infer("speaker", np.array([[1]]))
     with pytest.raises(RangeError, match="outside of 0 to 5"), speaker.conversation("speaker") as talk:
         talk.extend(np.array([[TOKENS]]))
+
+
+HELPER = Path(__file__).parents[2] / "models/data/helper"
+
+
+def highest(tokens, new):
+    tokens = list(tokens)
+    for _ in range(new):
+        tokens.append(int(np.argmax(scores(tokens))))
+    return tokens[-new:]
+
+
+def test_servers_choose_tokens_as_in_the_clear(chooser):
+    with chooser.chat("chooser") as chat:
+        want = highest([3, 1, 5], 8)
+        assert chat.generate([3, 1, 5], 3) == want[:3]
+        assert chat.generate([], 5, ahead=4) == want[3:] and chat.tokens == [3, 1, 5, *want]
+        assert chat.cost.rounds > 0 and chat.cost.bytes > 0
+        chat.rewind(4)
+        said = [3, 1, 5, want[0], 2]
+        # An answer that ends within what the servers chose ahead goes on behind its end.
+        more = highest(said, 6)
+        end = next(at for at, token in enumerate(more) if token not in more[:at] and at > 0)
+        assert chat.generate([2], 6, ahead=6, stop=[more[end]]) == more[:end]
+        assert chat.tokens == [*said, *more[: end + 1]]
+        assert chat.generate([4], 2) == highest([*said, *more[: end + 1], 4], 2)
+        for bad in [lambda: chat.rewind(99), lambda: chat.generate([1], 0), lambda: chat.say("words")]:
+            with pytest.raises(InputError):
+                bad()
+        with pytest.raises(InputError, match="token 6: the model takes 0 to 5"):
+            chat.generate([TOKENS], 1)
+
+
+def test_only_models_that_return_tokens_chat(speaker):
+    for name in ["speaker", "digits"]:
+        with pytest.raises(InputError, match="return the next"):
+            speaker.chat(name)
+
+
+def test_the_model_that_ships_answers_as_in_floats(alice):  # noqa: F811
+    model = trefoil.Model.from_onnx(HELPER / "helper.onnx")
+    text = {"tokenizer": HELPER / "tokenizer.json", "form": "<|question|>{}\n", "stop": ["<|end|>"]}
+    alice.put("helper", model, replace=True, **text)
+    turns = json.loads((HELPER / "texts.json").read_text())
+    with alice.chat("helper") as chat:
+        pieces = list(chat.stream(turns[0]["question"]))
+        assert len(pieces) > 3 and "".join(pieces) == turns[0]["answer"]
+        assert chat.say(turns[1]["question"], ahead=8) == turns[1]["answer"]
+    with pytest.raises(InputError, match="no token `<end>`"):
+        alice.put("helper", model, replace=True, **{**text, "stop": ["<end>"]})
+    with pytest.raises(InputError, match="where a person"):
+        alice.put("helper", model, replace=True, **{**text, "form": "no place"})
+    with pytest.raises(InputError, match="no tokenizer.json"):
+        alice.put("helper", model, replace=True, **{**text, "tokenizer": HELPER / "questions.txt"})
+    with pytest.raises(InputError, match="the model's table 6 rows"):
+        alice.put("small", trefoil.Model.from_onnx(summing()), **text)

@@ -8,6 +8,7 @@ servers and ``trefoil.party`` for the same script on three machines.
 from . import _order, functions, optim, stats
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
+from ._chat import Chat
 from ._conversation import Conversation
 from ._errors import Cheated, ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
@@ -23,6 +24,7 @@ __all__ = [
     "Cheated",
     "Cluster",
     "ConfigError",
+    "Chat",
     "Conversation",
     "Cost",
     "DataInfo",

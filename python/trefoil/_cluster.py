@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _like_torch, _trefoil, optim
+from ._chat import Chat
 from ._conversation import Conversation
 from ._errors import ConfigError, Error, InputError
 from ._model import Model
@@ -277,6 +278,7 @@ class Cluster:
         self, name: str, model: Model, *, readers: Sequence[str] | str = (),
         ranges: dict[str, tuple[float, float]] | None = None, labels: Sequence[str] = (), replace: bool = False,
         progress: bool = False, schema: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None, form: str = "{}", stop: Sequence[str] = (),
     ) -> None:
         """Secret-share a model among the servers.
 
@@ -298,9 +300,17 @@ class Cluster:
         schema : path, optional
             A description of the columns of tables, as ``trefoil data schema`` writes it. Clients match the columns of
             their tables to it by name, and prepare their numbers as it says.
+        tokenizer : path, optional
+            The ``tokenizer.json`` of a language model: public as the labels are, for :meth:`chat`.
+        form : str
+            The text around what a person says to a language model, with ``{}`` in its place.
+        stop : sequence of str
+            Tokens behind which an answer ends, as the tokenizer has them.
 
         Raises
         ------
+        InputError
+            If the tokenizer has more tokens than the model's table, or lacks one that ends answers.
         Refused
             With the servers' reason. The models at the servers stay as they were.
         """
@@ -314,7 +324,8 @@ class Cluster:
         with bar(None, "B", progress) as sent:
             described = None if schema is None else os.fspath(schema)
             who, names = _who(readers), list(labels)
-            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at))
+            text = None if tokenizer is None else (os.fspath(tokenizer), form, list(stop))
+            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at, text))
 
     def infer(
         self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False, drop: Sequence[str] = (),
@@ -369,6 +380,25 @@ class Cluster:
             Closed at the end of a ``with`` block, or by its ``close``.
         """
         return Conversation(self, name)
+
+    def chat(self, name: str) -> Chat:
+        """Begin a text with a language model that returns the next token, in which client and model write in turn.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Chat
+            Closed at the end of a ``with`` block, or by its ``close``.
+
+        Raises
+        ------
+        InputError
+            If the model's steps do not take one token and return the next.
+        """
+        return Chat(self, name)
 
     def _step(self, name, given, place):
         """A step of a conversation: its number, and the positions before it."""

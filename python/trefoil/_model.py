@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Model:
     @classmethod
     def from_onnx(
         cls, source: bytes | str | os.PathLike[str], *, frac_bits: int = FRAC_BITS, dims: dict[str, int] | None = None,
+        answers: Literal["token", "logits"] = "token",
     ) -> Model:
         """Import an ONNX model of opset 11 to 21.
 
@@ -68,6 +69,9 @@ class Model:
             Fraction bits of inputs, layers and results, 4 to 28.
         dims : dict, optional
             Sizes for dimensions that the file leaves open, by name; the batch may stay open.
+        answers : "token" or "logits"
+            What a step of a language model returns that keeps keys and values of earlier ones: the token with the highest
+            score, or the scores of all. With enough scores a client learns the model's last layer.
 
         Raises
         ------
@@ -76,7 +80,10 @@ class Model:
         """
         source = source if isinstance(source, (bytes, bytearray)) else os.fspath(source)
         source = bytes(source) if isinstance(source, bytearray) else source
-        return cls(_trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items())), file=source)
+        if answers not in ("token", "logits"):
+            raise InputError(f'answers={answers!r}; it is "token" or "logits"')
+        imported = _trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items()), answers == "token")
+        return cls(imported, file=source)
 
     @classmethod
     def from_torch(
@@ -110,7 +117,7 @@ class Model:
     @classmethod
     def _of(cls, recorded, frac_bits=FRAC_BITS):
         written, trained = translated(recorded)
-        made = cls(_trefoil.Model.from_onnx(written, frac_bits, []), trained, recorded.unlike, written)
+        made = cls(_trefoil.Model.from_onnx(written, frac_bits, [], False), trained, recorded.unlike, written)
         made._recorded = recorded
         return made
 

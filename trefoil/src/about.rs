@@ -6,7 +6,7 @@ use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Result,
+    Digest, Error, Result,
     tables::{Column, check_columns, check_size},
 };
 
@@ -56,6 +56,9 @@ pub struct About {
     /// The column of tables that holds the truth, or none if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Column>,
+    /// How tokens are text, of a language model that was put with its tokenizer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Text>,
     /// The layers over which an answer has a guard: a number for each, 0 unless its values have left their range.
     /// Empty if the model is without a guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,6 +68,42 @@ pub struct About {
 /// As serde asks for it.
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// How a language model's tokens are text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    /// The hash of the tokenizer's file, which servers keep beside the description.
+    pub tokenizer: Digest,
+    /// The text around what a person writes; `{}` stands for it.
+    pub form: String,
+    /// The tokens behind which an answer ends.
+    pub stop: Vec<u64>,
+}
+
+/// The most bytes of the text around what a person writes.
+const FORM: usize = 16 << 10;
+
+/// The most tokens behind which an answer ends.
+const STOPS: usize = 256;
+
+impl Text {
+    /// Checks what an owner says of its tokenizer.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn check(&self) -> Result<(), String> {
+        if self.form.matches("{}").count() != 1 || self.form.len() > FORM {
+            return Err(format!(
+                "the form has {{}} once, where a person's words go, and at most {FORM} bytes"
+            ));
+        }
+        if self.stop.len() > STOPS {
+            return Err(format!("an answer ends behind at most {STOPS} tokens"));
+        }
+        Ok(())
+    }
 }
 
 /// One input of a model.
@@ -263,12 +302,41 @@ impl About {
         if let Some(Err(reason)) = self.label.as_ref().map(Column::check) {
             return bad(&reason);
         }
+        if let Some(text) = &self.text {
+            text.check().or_else(|reason| bad(&reason))?;
+            if self.positions == 0 {
+                return bad("it keeps nothing from step to step, and so takes no tokenizer");
+            }
+        }
         if let Preprocess::Scale { white } = self.preprocess
             && !(white.is_finite() && white > 0.0 && white <= 65536.0)
         {
             return bad("the value of white must be above 0 and at most 65536");
         }
         Ok(())
+    }
+
+    /// True if the first result of a step can be the input of the next: the step has no other input, and both have the same
+    /// shape and fraction bits.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let ([input], Some(output)) = (self.inputs.as_slice(), self.outputs.first()) else {
+            return false;
+        };
+        let alike = input.dims == output.dims && self.input_bits(input) == output.fraction_bits;
+        self.positions > 0 && alike
+    }
+
+    /// Checks that these bytes are the tokenizer that the description names: none if it names none.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if they are not.
+    pub fn check_tokenizer(&self, bytes: &[u8]) -> Result<()> {
+        let named = self.text.as_ref().map(|text| text.tokenizer);
+        if named == (!bytes.is_empty()).then(|| Digest::of(&[bytes])) {
+            return Ok(());
+        }
+        Err(Error::refused("model", "its tokenizer is not the one that its description names"))
     }
 
     /// The fraction bits of the numbers that are shared as an input.
@@ -315,15 +383,27 @@ impl About {
         if self.guard.is_empty() {
             return Ok(outputs);
         }
-        let said = outputs.split_last().filter(|(left, _)| left.len() == self.guard.len());
-        let Some((left, outputs)) = said else {
+        match outputs.split_last() {
+            Some((left, outputs)) => self.check_guard(left.words()).map(|()| outputs),
+            None => {
+                Err(Error::refused("servers", "they did not return what the model's guard says"))
+            }
+        }
+    }
+
+    /// Checks what the guard over a run says: 0 for each layer.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is not about as many layers, [`Error::OutOfRange`] if numbers of one left their range.
+    pub fn check_guard(&self, left: &[u64]) -> Result<()> {
+        if left.len() != self.guard.len() {
             let reason = "they did not return what the model's guard says of each layer";
             return Err(Error::refused("servers", reason));
-        };
-        let outside = left.words().iter().zip(&self.guard).filter(|(word, _)| **word != 0);
+        }
+        let outside = left.iter().zip(&self.guard).filter(|(word, _)| **word != 0);
         let layers: Vec<_> = outside.map(|(_, name)| name.clone()).collect();
         match layers.split_first() {
-            None => Ok(outputs),
+            None => Ok(()),
             Some((first, others)) => {
                 Err(Error::OutOfRange { layer: first.clone(), others: others.len() })
             }

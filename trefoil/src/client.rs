@@ -3,6 +3,7 @@
 mod agree;
 mod drive;
 mod learn;
+mod talk;
 
 use std::{
     sync::{
@@ -20,9 +21,10 @@ pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
 pub use drive::{Driven, Epoch, Event, Slice};
 pub use learn::{Listed, NewRun, agree_on_item, halt_at};
+pub use talk::Talk;
 
 use crate::{
-    About, Accusation, Error, Id, Result,
+    About, Accusation, Digest, Error, Id, Result,
     store::{Range, Readers},
     watch::Place,
     wire::{
@@ -33,6 +35,9 @@ use crate::{
 
 /// Largest result that a client takes, in bytes.
 const RESULT: u64 = 1 << 32;
+
+/// Longest tokenizer that a client reads, in bytes.
+const TOKENIZER: u64 = 64 << 20;
 
 /// Longest description of a model that a client reads, in bytes.
 const PUBLIC: u64 = 8 << 20;
@@ -68,6 +73,8 @@ pub struct NewModel<'a> {
     pub plan: &'a [u8],
     /// Its weights, encoded. They stay on this machine; shares of them leave it.
     pub weights: Vec<Tensor>,
+    /// The tokenizer's file, if the description names one; else nothing. It is public.
+    pub tokenizer: &'a [u8],
     /// The clients that may run it, in addition to this one.
     pub readers: &'a Readers,
     /// The range of each input, in their order; empty if none is stated.
@@ -195,6 +202,29 @@ impl Client {
         agree_on(name, self.described(name)?)
     }
 
+    /// The tokenizer of a language model, as its description names it. One server sends it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is not that one, [`Error::Unreachable`] if the server does not answer.
+    pub fn tokenizer(&mut self, name: &str, wanted: Digest) -> Result<bytes::Bytes> {
+        let (silence, request) = (self.silence, Request::Tokenizer { name: name.to_owned() });
+        let Some(channel) = self.channels.first_mut() else {
+            return Err(Error::Internal("there is no server".to_owned()));
+        };
+        match ask(&mut **channel, &request, silence)? {
+            Reply::Tokenizer { bytes } if bytes <= TOKENIZER => {
+                let pace = &mut Pace::frames(silence);
+                let bytes = receive_bytes(&mut **channel, bytes as usize, pace)?;
+                if Digest::of(&[&bytes]) == wanted {
+                    return Ok(bytes);
+                }
+                let reason = "its tokenizer is not the one of the model's description; try again";
+                Err(Error::refused(name_of(0), reason))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Each server's description of a model, or its error.
     ///
     /// # Errors
@@ -257,13 +287,15 @@ impl Client {
             name: model.name.to_owned(),
             about: about.len() as u64,
             plan: model.plan.len() as u64,
+            tokenizer: model.tokenizer.len() as u64,
             words: model.weights.iter().map(|tensor| tensor.len() as u64).sum(),
             readers: model.readers.clone(),
             ranges: model.ranges.to_vec(),
             replace: model.replace,
         };
         let plan = bytes::Bytes::copy_from_slice(model.plan);
-        self.upload(&request, &[about, plan], model.weights, watch)
+        let tokenizer = bytes::Bytes::copy_from_slice(model.tokenizer);
+        self.upload(&request, &[about, plan, tokenizer], model.weights, watch)
     }
 
     /// Shares tensors among the servers for a job without a result; `clear` goes before them.
@@ -355,8 +387,11 @@ impl Client {
         self.answer(&request, inputs, watch)
     }
 
-    /// Runs a step of a version of a model that keeps values from step to step. Conversation and position are this
-    /// client's to choose: `at` are the positions before the step, and what lies behind them is forgotten.
+    /// Runs steps of a version of a model that keeps values from step to step. Conversation and position are this
+    /// client's to choose: `at` are the positions before the first step, and what lies behind them is forgotten. `inputs`
+    /// are those of the first steps, one step after the other; each further step takes the first result of the step
+    /// before, which servers do not open to each other. Each result has what comes behind the last
+    /// input and behind each step after it, along its first axis; what the guard says is of all steps.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason. A conversation ends where a server does, or runs out of memory: then
@@ -365,13 +400,21 @@ impl Client {
         &mut self,
         (model, version): (&str, Id),
         (conversation, at): (Id, u64),
-        inputs: &[Tensor],
+        (inputs, steps): (&[Tensor], u32),
         profile: bool,
         watch: &dyn Watch,
     ) -> Result<Answer> {
-        let (job, model, shapes) = (Id::random()?, model.to_owned(), dims_of(inputs));
-        let request =
-            Request::Extend { job, model, version, conversation, at, inputs: shapes, profile };
+        let (job, model, inputs) = (Id::random()?, model.to_owned(), inputs);
+        let request = Request::Extend {
+            job,
+            model,
+            version,
+            conversation,
+            at,
+            inputs: dims_of(inputs),
+            steps,
+            profile,
+        };
         self.answer(&request, inputs, watch)
     }
 

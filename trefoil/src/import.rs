@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use models::onnx::{self, ImportOptions};
+use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, PlanOptions};
 use ring_arith::Tensor;
 
@@ -41,14 +41,15 @@ impl Imported {
     }
 }
 
-/// Reads an ONNX file. `dims` gives dimensions that the file leaves open their size, by name.
+/// Reads an ONNX file. `dims` gives dimensions that the file leaves open their size, by name; `answers` says what each step
+/// of a language model returns.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file, and the node that is not acceptable.
-pub fn graph(path: &Path, dims: &[(String, usize)]) -> Result<Graph> {
+pub fn graph(path: &Path, dims: &[(String, usize)], answers: Answers) -> Result<Graph> {
     let sized =
         |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
-    let options = dims.iter().fold(ImportOptions::default(), sized);
+    let options = dims.iter().fold(ImportOptions::default().with_answers(answers), sized);
     checked(&path.display().to_string(), || onnx::import_file(path, &options))
 }
 

@@ -25,6 +25,7 @@ pub mod server;
 pub mod store;
 pub mod tables;
 pub mod tapes;
+pub mod text;
 pub mod training;
 pub mod trial;
 pub mod watch;
@@ -39,7 +40,7 @@ mod testing;
 
 pub use cluster_protocols as protocols;
 
-pub use about::{About, Input, OutputTensor, Preprocess};
+pub use about::{About, Input, OutputTensor, Preprocess, Text};
 pub use error::{Accusation, Error, Result};
 pub use id::{Digest, Id};
 

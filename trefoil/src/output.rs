@@ -44,7 +44,32 @@ impl Output {
         } else {
             escaped(&text(), |c| c == '\n', |c| c.escape_default().to_string())
         };
-        print(&shown)
+        print(&shown, "\n")
+    }
+
+    /// Prints a piece of a result that comes in pieces, for people.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the output cannot be written.
+    pub fn piece(&self, text: &str) -> Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let stays = |c| matches!(c, '\n' | '\t');
+        print(&escaped(text, stays, |c| c.escape_default().to_string()), "")
+    }
+
+    /// Ends a result that came in pieces: a new line for people, or the value as JSON on one line.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the output cannot be written.
+    pub fn end_of_pieces(&self, value: &impl Serialize) -> Result<()> {
+        if !self.json {
+            return print("", "\n");
+        }
+        let text = serde_json::to_string(value)
+            .map_err(|cause| Error::Internal(format!("output: {cause}")))?;
+        print(&in_json(&text), "\n")
     }
 
     /// Prints a remark for people, unless they want results alone.
@@ -55,7 +80,7 @@ impl Output {
         if self.json || self.quiet {
             return Ok(());
         }
-        print(&escaped(text.as_ref(), |c| c == '\n', |c| c.escape_default().to_string()))
+        print(&escaped(text.as_ref(), |c| c == '\n', |c| c.escape_default().to_string()), "\n")
     }
 
     /// A bar that shows itself if the work takes longer than two seconds.
@@ -240,9 +265,9 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-fn print(text: &str) -> Result<()> {
+fn print(text: &str, end: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    let printed = write!(out, "{text}{end}").and_then(|()| out.flush());
     match printed {
         // The reader of our output has seen enough.
         Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -14,6 +14,31 @@ use crate::{
 /// The positions before a step whose cost a model's owner learns.
 const USUAL_PAST: usize = 127;
 
+/// The most steps of a conversation in one job.
+const MOST_STEPS: usize = 1024;
+
+/// Steps of a conversation that run in one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// The positions before the first.
+    pub at: usize,
+    /// Their number.
+    pub all: usize,
+    /// Those with inputs, which come first. The input of another is the first result of the step before.
+    pub given: usize,
+    /// The positions before the last.
+    pub last: usize,
+}
+
+/// The inputs of a step.
+#[derive(Debug)]
+pub enum Given<'a, S> {
+    /// Shared by a client, of these shapes.
+    Shared(&'a [Shape], Shares),
+    /// The first result of the step before.
+    Result(S),
+}
+
 /// A plan that has been checked.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -24,6 +49,20 @@ pub struct Program {
     whole: bool,
     /// The most examples that may run together, once that has been found out.
     together: OnceLock<usize>,
+}
+
+impl Steps {
+    /// The sizes of the last step, which is the largest.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes { batch: 1, past: self.last }
+    }
+
+    /// The number of answers: one behind the last input, and one of each step after that.
+    #[must_use]
+    pub fn answers(&self) -> usize {
+        self.all - self.given.saturating_sub(1)
+    }
 }
 
 impl Program {
@@ -165,6 +204,7 @@ impl Program {
             labels,
             numbers: false,
             label: None,
+            text: None,
             guard: self.plan.guarded().into_iter().map(shortened).collect(),
         })
     }
@@ -204,7 +244,8 @@ impl Program {
         for (own, told) in own.inputs.iter_mut().zip(&about.inputs) {
             own.columns.clone_from(&told.columns);
         }
-        if *about == (About { numbers: about.numbers, label: about.label.clone(), ..own }) {
+        let (label, text) = (about.label.clone(), about.text.clone());
+        if *about == (About { numbers: about.numbers, label, text, ..own }) {
             return Ok(());
         }
         Err(refused("its description does not fit its plan; put it with the same program"))
@@ -250,6 +291,55 @@ impl Program {
             return Err(refused(reason));
         }
         Ok(sizes)
+    }
+
+    /// True if the first result of a step can be the input of the next: the step has no other input, and both have the
+    /// same shape and fraction bits. A language model that returns the next token is of this kind.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the plan's shapes do not fit together.
+    pub fn goes_on(&self) -> Result<bool> {
+        Ok(self.about(Preprocess::default(), Vec::new())?.goes_on())
+    }
+
+    /// Checks a client's steps behind `at` positions: `inputs` are the shapes of the inputs of the first steps, one step after
+    /// the other.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that states what a step takes.
+    pub fn steps(&self, inputs: &[Shape], all: usize, at: usize) -> Result<Steps> {
+        let each = self.plan.step_inputs().count();
+        if !(1..=MOST_STEPS).contains(&all) {
+            return Err(refused(format_args!("{all} steps; 1 to {MOST_STEPS} run in one job")));
+        }
+        let given = inputs.len() / each;
+        if given * each != inputs.len() || given > all {
+            let inputs = inputs.len();
+            let reason = format!("{inputs} inputs for {all} steps; a step takes {each}");
+            return Err(refused(reason));
+        }
+        if given < all && !self.goes_on()? {
+            let reason = "what a step returns is not what the next one takes; give inputs for each";
+            return Err(refused(reason));
+        }
+        if all > 1 && self.output_shapes()?.iter().any(|shape| shape.dims().is_empty()) {
+            return Err(refused("a result without dimensions; its steps run one by one"));
+        }
+        let new = self.plan.new_positions().unwrap_or(0);
+        let place = |step: usize| at.saturating_add(step * new);
+        for (step, shapes) in inputs.chunks(each).enumerate() {
+            self.sizes(shapes, place(step))?;
+        }
+        Ok(Steps { at, all, given, last: place(all - 1) })
+    }
+
+    /// Words of the results of a step.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the plan's shapes do not fit together.
+    pub fn step_words(&self) -> Result<u64> {
+        let outputs = self.output_shapes()?;
+        Ok(self.plan.step_outputs().map(|at| outputs[at].len() as u64).sum())
     }
 
     /// Bytes that a server keeps of a conversation after a step behind `past` positions, of shares with this number of
@@ -391,10 +481,13 @@ impl Program {
         mpc: &mut P,
         weights: &[P::Share],
         caches: &mut Caches<SecretTensor<P>>,
-        (shapes, inputs): (&[Shape], Shares),
+        inputs: Given<'_, P::Share>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<P::Share>> {
-        let inputs = mpc.accept(shapes, inputs)?;
+        let inputs = match inputs {
+            Given::Shared(shapes, inputs) => mpc.accept(shapes, inputs)?,
+            Given::Result(input) => vec![input],
+        };
         let weights = self.plan.secret_weights(weights.to_vec());
         let numbered = self.plan.step_inputs().zip(inputs);
         let inputs: Vec<_> = numbered

@@ -48,8 +48,8 @@ struct Offer {
     content: Content,
     owner: String,
     readers: Readers,
-    /// Bytes of the plan, and their hash.
-    plan: (u64, Digest),
+    /// The lengths of plan and tokenizer, and their hashes.
+    clear: [(u64, Digest); 2],
     shapes: Vec<Vec<usize>>,
 }
 
@@ -166,13 +166,13 @@ impl Rebuilding<'_> {
             return Ok(outcome);
         }
         let (offer, held) = match self.own(name) {
-            Ok((offer, plan, shares)) => (Ok(offer), Some((plan, shares))),
+            Ok((offer, clear, shares)) => (Ok(offer), Some((clear, shares))),
             Err(error) => (Err(error.to_string()), None),
         };
         tell(self.control, self.lost, &offer)?;
         let wanted: bool = listen(self.control, self.lost)?;
         match held {
-            Some((plan, shares)) if wanted => self.give(plan, &shares)?,
+            Some((clear, shares)) if wanted => self.give(clear, &shares)?,
             None if wanted => {
                 return Err(strange(self.control, self.lost, "it wants what was not offered"));
             }
@@ -182,20 +182,27 @@ impl Rebuilding<'_> {
     }
 
     /// This server's version under a name, compared with its manifest.
-    fn own(&self, name: &str) -> Result<(Offer, Vec<u8>, Shares)> {
+    fn own(&self, name: &str) -> Result<(Offer, [Vec<u8>; 2], Shares)> {
         let manifest = self.store.labelled(self.store.entry(name).usable(name)?)?;
         let plan = self.store.plan(name, &manifest)?;
+        let tokenizer = match manifest.tokenizer {
+            Some(_) => self.store.tokenizer(name, &manifest)?,
+            None => Vec::new(),
+        };
         let shares = self.store.shares(name, &manifest)?;
         let Manifest { version, content, owner, readers, .. } = manifest;
         let shapes = shares.iter().map(|held| held[0].shape().dims().to_vec()).collect();
-        let described = (plan.len() as u64, Digest::of(&[&plan]));
-        Ok((Offer { version, content, owner, readers, plan: described, shapes }, plan, shares))
+        let clear = [plan, tokenizer];
+        let described = clear.each_ref().map(|bytes| (bytes.len() as u64, Digest::of(&[bytes])));
+        Ok((Offer { version, content, owner, readers, clear: described, shapes }, clear, shares))
     }
 
-    /// Sends the lost server the plan, if it comes from this server, and the component that both hold.
-    fn give(&mut self, plan: Vec<u8>, shares: &Shares) -> Result<()> {
+    /// Sends the lost server what is in the clear, if that comes from this server, and the component that both hold.
+    fn give(&mut self, clear: [Vec<u8>; 2], shares: &Shares) -> Result<()> {
         if self.me() == self.others()[0] {
-            self.send(&plan.into())?;
+            for bytes in clear {
+                self.send(&bytes.into())?;
+            }
         }
         for index in 0..self.sharing.components() {
             let Some((party, own)) = twin(self.sharing, self.lost, index) else { continue };
@@ -225,7 +232,10 @@ impl Rebuilding<'_> {
             Err(reason) => return Ok(Err(reason)),
         };
         let from = self.others()[0];
-        let plan = self.receive(from, offer.plan.0)?;
+        let mut clear = Vec::new();
+        for (length, _) in &offer.clear {
+            clear.push(self.receive(from, *length)?);
+        }
         let mut shares: Shares = shapes.iter().map(|_| Held::new()).collect();
         for index in 0..self.sharing.components() {
             let Some((party, _)) = twin(self.sharing, self.lost, index) else { continue };
@@ -234,8 +244,9 @@ impl Rebuilding<'_> {
                 held.push(Tensor::from_bytes(shape.clone(), bytes)?);
             }
         }
-        if Digest::of(&[&plan]) != offer.plan.1 {
-            return Ok(Err("its plan is not the one that both others hold".to_owned()));
+        if clear.iter().zip(&offer.clear).any(|(bytes, (_, sum))| Digest::of(&[bytes]) != *sum) {
+            let reason = "its plan or tokenizer is not the one that both others hold";
+            return Ok(Err(reason.to_owned()));
         }
         self.store.stage(&NewItem {
             name,
@@ -243,8 +254,9 @@ impl Rebuilding<'_> {
             content: &offer.content,
             owner: &offer.owner,
             readers: &offer.readers,
-            plan: &plan,
+            plan: &clear[0],
             shares: &shares,
+            tokenizer: &clear[1],
         })?;
         self.store.commit(name, offer.version)?;
         Ok(Ok(()))
@@ -266,7 +278,10 @@ impl Rebuilding<'_> {
         if one.version != other.version {
             return differ("other versions of it", "its owner must put it again");
         }
-        if !same || one.owner != other.owner || one.plan != other.plan || one.shapes != other.shapes
+        if !same
+            || one.owner != other.owner
+            || one.clear != other.clear
+            || one.shapes != other.shapes
         {
             return differ("it differently", "its owner must put it again");
         }
@@ -363,11 +378,12 @@ mod tests {
         let item = NewItem {
             name,
             version,
-            content: &Content::Model { about, ranges: Vec::new() },
+            content: &Content::Model { about: Box::new(about), ranges: Vec::new() },
             owner,
             readers: &Readers::Named(vec!["bob".to_owned()]),
             plan: &vec![b'p'; CHUNK + 7],
             shares: &vec![held, vec![empty; 2]],
+            tokenizer: b"{}",
         };
         store.stage(&item).unwrap();
         store.commit(name, version).unwrap();
@@ -482,7 +498,7 @@ mod tests {
         let text = fs::read_to_string(from.join("manifest")).unwrap();
         let body = text.split_once('\n').unwrap().1.replace("\"n\"", "\"m\"");
         fs::write(to.join(format!("{two}.staged")), crate::store::seal(body.as_bytes())).unwrap();
-        for kind in ["plan.json", "safetensors"] {
+        for kind in ["plan.json", "safetensors", "tokenizer.json"] {
             let file = format!("{two}.{kind}");
             fs::copy(from.join(&file), to.join(&file)).unwrap();
         }

@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
-use nn_layers::{Dim, Graph, HostTensor, ValueId};
+use nn_layers::{Dim, Graph, HostTensor, Op, ValueId};
 
 use super::proto::{GraphProto, ValueInfoProto};
 use super::value::Typed;
-use super::{ImportOptions, Importer, Stored, sizes};
+use super::{Answers, ImportOptions, Importer, Stored, sizes};
 use crate::{Error, Result};
 
 /// Cached positions for which a graph is built. Comparing the first two finds what grows; the third must follow.
@@ -19,6 +19,10 @@ const LENGTHS: [usize; 3] = [3, 5, 8];
 /// The beginnings of the names of keys and values that come in, and of those that go out.
 const PAST: &str = "past_key_values.";
 const PRESENT: [&str; 2] = ["present.", "present_key_values."];
+
+/// The name of the scores of tokens, `[batch, positions, tokens]`, and that of the token with the highest one.
+const LOGITS: &str = "logits";
+const TOKEN: &str = "token";
 
 /// The axis of positions in `[batch, heads, positions, size]`.
 const AXIS: usize = 2;
@@ -168,6 +172,23 @@ impl Importer<'_> {
         };
         let Some(state) = self.states.remove(&format!("{PAST}{rest}")) else { return Ok(false) };
         self.graph.grow(name, state, value)?;
+        Ok(true)
+    }
+
+    /// Puts the next token in the place of the scores, if that is asked for and `name` says that these are scores:
+    /// returns false for other results.
+    pub(super) fn token_of(&mut self, name: &str, scores: ValueId) -> Result<bool> {
+        let wanted = self.grows() && self.options.answers == Answers::Token && name == LOGITS;
+        if !wanted {
+            return Ok(false);
+        }
+        let &[_, positions, _] = self.graph.shape(scores).dims() else { return Ok(false) };
+        let (start, end) = (positions - 1, Dim::Fixed(positions));
+        let slice = Op::Slice { axis: 1, start, end, step: 1 };
+        let last = self.graph.add(TOKEN, slice, &[scores])?;
+        let choice = Op::ArgMax { axis: 2, keep: false, min: false };
+        let token = self.graph.add(TOKEN, choice, &[last])?;
+        self.graph.output(TOKEN, token);
         Ok(true)
     }
 

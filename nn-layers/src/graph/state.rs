@@ -86,6 +86,11 @@ impl Graph {
         Ok(())
     }
 
+    /// True if it has values that stay from step to step.
+    pub fn grows(&self) -> bool {
+        !self.states.is_empty()
+    }
+
     fn state_of(&self, value: ValueId) -> Result<&State> {
         let found = match self.nodes[value.0].op {
             Op::Input(input) => self.states.iter().find(|state| state.input == input),

@@ -12,7 +12,9 @@ use clap_complete::Shell;
 use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security};
 
-pub use models::{Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan};
+pub use models::{
+    Answer, Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan,
+};
 pub use operators::{Audit, Cluster, Party, Store};
 pub use tables::{Header, Tables};
 pub use training::{Data, DataSchema, Half, PutData, Run, Train};
@@ -122,6 +124,16 @@ gets each from a file of its own:
 
   trefoil infer --model encoder --input ids=ids.npy --input mask=mask.npy")]
     Infer(Infer),
+    /// Write with a language model in turn
+    #[command(long_about = "\
+Write with a language model in turn.
+
+Your words become tokens on this machine, and tokens become words again here: servers see neither. They keep
+what the model needs of the text as shares, and choose each next token without opening it to each other.
+
+  trefoil chat helper What is a share?
+  trefoil chat helper                      asks for lines until one is empty")]
+    Chat(Chat),
     /// Give the servers rows to train on, list data sets, share one, remove one
     Data {
         /// The command.
@@ -293,6 +305,22 @@ pub struct Infer {
     /// The options of reading tables.
     #[command(flatten)]
     pub tables: Tables,
+}
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+pub struct Chat {
+    /// The model's name
+    pub model: String,
+    /// What to say; lines of standard input if nothing is given
+    pub text: Vec<String>,
+    /// The most tokens of an answer
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub new: u32,
+    /// Tokens that the servers choose before they answer: more save time where they are far away, and those behind the
+    /// end of an answer are for nothing
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub ahead: u32,
 }
 
 /// Arguments of `ping`.

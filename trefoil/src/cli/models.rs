@@ -117,6 +117,15 @@ pub struct Put {
     /// Names of the classes, one on a line
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
+    /// The tokenizer of a language model, its tokenizer.json: public as the labels are, for `trefoil chat`
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// The text around what a person says to a language model, with {} in its place and \n for a new line
+    #[arg(long, default_value = "{}", value_name = "TEXT", requires = "tokenizer")]
+    pub form: String,
+    /// A token behind which an answer ends, as the tokenizer has it; may be repeated
+    #[arg(long = "stop", value_name = "TOKEN", requires = "tokenizer")]
+    pub stops: Vec<String>,
     /// Take the place of a model of yours of the same name
     #[arg(long)]
     pub replace: bool,
@@ -152,6 +161,9 @@ pub struct Reading {
     /// The size of a dimension that the file leaves open, other than the batch; may be repeated
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = named::<usize>)]
     pub dims: Vec<(String, usize)>,
+    /// What each step of a language model with keys and values of earlier steps returns [default: token]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub answers: Option<Answer>,
     /// The way in which clients prepare images
     #[arg(long, value_enum, default_value_t = Prepare::Scale)]
     pub preprocess: Prepare,
@@ -188,6 +200,15 @@ pub enum Prepare {
     Scale,
     /// Resize by 256/224 more than the model takes, cut the centre, normalise by ImageNet's means and deviations
     Imagenet,
+}
+
+/// The answer of a language model's step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Answer {
+    /// The token with the highest score: the scores stay secret
+    Token,
+    /// The scores of all tokens: clients choose, and with enough answers learn the model's last layer
+    Logits,
 }
 
 /// Commands for tapes.

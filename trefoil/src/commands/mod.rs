@@ -2,6 +2,7 @@
 
 mod answers;
 mod audit;
+mod chat;
 mod check;
 mod cluster;
 mod data;
@@ -62,6 +63,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Run { command } => runs::run(command, &cli.global, output),
         Command::Tape { command } => tape::run(command, &cli.global, output),
         Command::Infer(arguments) => infer::run(&arguments, &cli.global, output),
+        Command::Chat(arguments) => chat::run(&arguments, &cli.global, output),
         Command::Job { command } => job::run(&command, &cli.global, output),
         Command::Store { command } => store::run(&command, &cli.global, output),
         Command::Audit { command } => audit::run(&command, output),

@@ -1,6 +1,9 @@
 //! `trefoil model`: putting, listing, sharing and removing models.
 
-use std::{fmt::Display, path::Path};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+};
 
 use nn_layers::{HostTensor, Operation, Plan};
 use serde::Serialize;
@@ -21,6 +24,7 @@ use crate::{
     protocols::Computing,
     store::Readers,
     tables::columns_text,
+    text::text_of,
     trial,
     wire::ModelState,
 };
@@ -56,7 +60,14 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let reading::Read { imported, ranges, rounded, tried, unusual, .. } = read;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let Imported { program, about, values } = imported;
-    let about = About { numbers: arguments.numbers, ..about };
+    let text = |path: &PathBuf| {
+        let form = arguments.form.replace("\\n", "\n");
+        text_of(path, (form, &arguments.stops), &program)
+    };
+    let text = arguments.tokenizer.as_ref().map(text).transpose()?;
+    let (text, tokenizer) = text.map_or((None, Vec::new()), |(text, file)| (Some(text), file));
+    let about = About { numbers: arguments.numbers, text, ..about };
+    about.check().map_err(|cause| Error::input(file.display(), cause))?;
     check_labels(&about)?;
     let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
     // A model that cannot run is refused now, and not at each client that uses it.
@@ -71,7 +82,8 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let weights = program.plan().encode_weights(values)?;
     let (about, replace) = (&about, arguments.replace);
     let (readers, ranges) = (&readers, ranges.as_slice());
-    let new = NewModel { name, about, plan: &plan, weights, readers, ranges, replace };
+    let (plan, tokenizer) = (plan.as_slice(), tokenizer.as_slice());
+    let new = NewModel { name, about, plan, weights, readers, ranges, tokenizer, replace };
     client.put(new, &progress)?;
     drop(progress);
     let predicted = predict(&mut client, name, &program).ok();

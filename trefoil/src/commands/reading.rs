@@ -3,13 +3,13 @@
 
 use std::{cell::OnceCell, path::Path};
 
-use models::data::Table;
+use models::{data::Table, onnx::Answers};
 use nn_layers::{Graph, HostTensor, PlanOptions};
 
 use super::{check, model};
 use crate::{
     About, Error, Input, Preprocess, Result,
-    cli::{Prepare, Reading},
+    cli::{self, Prepare, Reading},
     images::{self, Image},
     import::{self, Imported},
     store::Range,
@@ -65,7 +65,17 @@ impl<'a> File<'a> {
     /// # Errors
     /// [`Error::Input`] if it is not acceptable.
     pub(super) fn open(file: &Path, reading: &'a Reading, labels: Vec<String>) -> Result<Self> {
-        let (name, graph) = (file.display().to_string(), import::graph(file, &reading.dims)?);
+        let answers = match reading.answers {
+            Some(cli::Answer::Logits) => Answers::Logits,
+            Some(cli::Answer::Token) | None => Answers::Token,
+        };
+        let graph = import::graph(file, &reading.dims, answers)?;
+        if reading.answers.is_some() && !graph.grows() {
+            let reason =
+                "the model has no keys and values of earlier steps: it is no language model";
+            return Err(Error::input("--answers", reason));
+        }
+        let name = file.display().to_string();
         Ok(Self { name, graph, reading, labels, given: OnceCell::new() })
     }
 
@@ -334,6 +344,7 @@ mod tests {
     fn reading(range: &str, fraction_bits: Option<u32>) -> Reading {
         Reading {
             dims: Vec::new(),
+            answers: None,
             preprocess: Prepare::Scale,
             white: 1.0,
             fraction_bits,

@@ -49,6 +49,9 @@ pub(super) const PLAN: u64 = 64 << 20;
 /// Longest description of a model in bytes: its labels, and little more.
 const ABOUT: u64 = 2 << 20;
 
+/// Longest tokenizer in bytes.
+const TOKENIZER: u64 = 64 << 20;
+
 /// Bytes of memory that a byte of a plan or description may take once it is read.
 pub(super) const PARSED: u64 = 16;
 
@@ -147,6 +150,7 @@ impl Visit<'_> {
                 self.change(*job, name, request, Work::Remove(Remove { name: name.clone() }))
             }
             Request::Infer { .. } => self.infer(request),
+            Request::Tokenizer { name } => self.tokenizer(name),
             Request::Extend { .. } => self.extend(request),
             Request::Close { job, conversation } => {
                 let work = Work::Close(Close { conversation: *conversation });
@@ -174,22 +178,28 @@ impl Visit<'_> {
 
     /// Takes a model.
     fn put(&mut self, request: &Request) -> Result<()> {
-        let Request::Put { job, name, about, plan, words, readers, ranges, replace } = request
+        let Request::Put { job, name, about, plan, tokenizer, words, readers, ranges, replace } =
+            request
         else {
             return Err(Error::Internal("not a model".to_owned()));
         };
         let core = self.core;
         core.may_put(self.client, name, "model", *replace)?;
         readers.check()?;
-        for (what, bytes, most) in [("plan", *plan, PLAN), ("description", *about, ABOUT)] {
+        let clear = [
+            ("plan", *plan, PLAN),
+            ("description", *about, ABOUT),
+            ("tokenizer", *tokenizer, TOKENIZER),
+        ];
+        for (what, bytes, most) in clear {
             if bytes > most {
                 let reason = format!("its {what} has more than {most} bytes");
                 return Err(Error::refused("model", reason));
             }
         }
         check_upload(*words, core.limits.upload_bytes())?;
-        core.quotas.check_keep(self.client, name, disk_bytes(*words, *plan))?;
-        let room = disk_bytes(*words, PARSED * (plan + about));
+        core.quotas.check_keep(self.client, name, disk_bytes(*words, plan + tokenizer))?;
+        let room = disk_bytes(*words, PARSED * (plan + about) + tokenizer);
         let reserved = core.quotas.reserve(self.client, room)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
@@ -198,6 +208,8 @@ impl Visit<'_> {
         let plan = receive_bytes(self.channel, *plan as usize, &mut pace)?;
         let program = Program::parse(&plan)?;
         program.check_about(&about)?;
+        let tokenizer = receive_bytes(self.channel, *tokenizer as usize, &mut pace)?;
+        about.check_tokenizer(&tokenizer)?;
         check_ranges(ranges, &about)?;
         let shapes = program.weight_shapes();
         if words_of(&shapes) != *words {
@@ -208,16 +220,17 @@ impl Visit<'_> {
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
         let shares = self.receive_shares(&shapes, &mut pace)?;
         self.busy = false;
-        let content = Content::Model { about, ranges: ranges.clone() };
+        let content = Content::Model { about: Box::new(about), ranges: ranges.clone() };
         let work = Work::Put(Put {
             name: name.clone(),
             content: Box::new(content),
             readers: readers.clone(),
             plan: plan.clone(),
             shares,
+            tokenizer: tokenizer.clone(),
             replace: *replace,
         });
-        let (id, clear) = (*job, &[&about_bytes[..], &plan[..]]);
+        let (id, clear) = (*job, &[&about_bytes[..], &plan[..], &tokenizer[..]]);
         let coming = Some(coming);
         self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
     }
@@ -238,7 +251,8 @@ impl Visit<'_> {
         let examples = program.check_inputs(&shapes, 0, &core.limits)?;
         core.quotas.check_run(self.client, model, examples)?;
         let batch = program.batch(&shapes)?;
-        let (reserved, coming, inputs) = self.receive_inputs(*job, &program, &shapes)?;
+        let words = program.answer_words(&shapes)?;
+        let (reserved, coming, inputs) = self.receive_inputs(*job, words, &shapes)?;
         let (model, version, profile) = (model.clone(), *version, *profile);
         // An answer from a tape is one client's.
         let most = if core.shelf.is_some() { 1 } else { program.most_together(&core.limits) };
@@ -254,15 +268,15 @@ impl Visit<'_> {
         self.run(order, work)
     }
 
-    /// Receives a model's inputs, with room for them and the answer.
+    /// Receives a model's inputs, with room for them and an answer of this many words.
     fn receive_inputs(
         &mut self,
         job: Id,
-        program: &Program,
+        answer: u64,
         shapes: &[Shape],
     ) -> Result<(Reserved, Coming, Shares)> {
         // Until its client has read the answer, that takes memory too.
-        let words = words_of(shapes).saturating_add(program.answer_words(shapes)?);
+        let words = words_of(shapes).saturating_add(answer);
         let reserved = self.core.quotas.reserve(self.client, words.saturating_mul(16))?;
         let coming = self.begin(job)?;
         let inputs = self.receive_shares(shapes, &mut self.pace())?;
@@ -272,7 +286,8 @@ impl Visit<'_> {
 
     /// Takes what comes next in a conversation.
     fn extend(&mut self, request: &Request) -> Result<()> {
-        let Request::Extend { job, model, version, conversation, at, inputs, profile } = request
+        let Request::Extend { job, model, version, conversation, at, inputs, steps, profile } =
+            request
         else {
             return Err(Error::Internal("not a step of a conversation".to_owned()));
         };
@@ -290,12 +305,15 @@ impl Visit<'_> {
         }
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let at = positions(*at);
-        program.check_inputs(&shapes, at, &core.limits)?;
-        core.quotas.check_run(self.client, model, 1)?;
-        let (reserved, coming, inputs) = self.receive_inputs(*job, &program, &shapes)?;
+        let steps = program.steps(&shapes, *steps as usize, at)?;
+        program.check_memory(steps.sizes(), &core.limits)?;
+        core.quotas.check_run(self.client, model, steps.all as u64)?;
+        let words = program.step_words()?.saturating_mul(steps.all as u64);
+        let (reserved, coming, inputs) = self.receive_inputs(*job, words, &shapes)?;
         let (model, version, conversation) = (model.clone(), *version, *conversation);
         let profile = *profile;
-        let work = Work::Extend(Extend { model, version, conversation, at, inputs, profile });
+        let extend = Extend { model, version, conversation, steps, inputs, profile };
+        let work = Work::Extend(extend);
         let coming = Some(coming);
         self.run(Order { id: *job, request, clear: &[], reserved, coming, joins: None }, work)
     }

@@ -7,6 +7,9 @@ use nn_layers::{Caches, Plan};
 
 use crate::{Error, Id, Result};
 
+/// In every reply to a client whose conversation is not here, or not of this model any more.
+pub(crate) const GONE: &str = "send its text again";
+
 /// The least memory that a conversation counts for, in bytes.
 const LEAST: u64 = 4096;
 
@@ -25,6 +28,8 @@ pub(super) struct Conversation<P: ServerProtocol> {
     model: String,
     version: Id,
     pub(super) caches: Caches<SecretTensor<P>>,
+    /// The first result of the last step.
+    pub(super) last: Option<P::Share>,
     bytes: u64,
 }
 
@@ -34,6 +39,8 @@ pub(super) struct Behind<'a> {
     pub(super) client: &'a str,
     pub(super) id: Id,
     pub(super) at: usize,
+    /// True if what comes there has inputs. Else it goes on from the last result.
+    pub(super) given: bool,
 }
 
 impl<P: ServerProtocol> Conversations<P> {
@@ -56,19 +63,28 @@ impl<P: ServerProtocol> Conversations<P> {
             ));
         }
         if place.at == 0 {
-            return Ok(());
+            return match place.given {
+                true => Ok(()),
+                false => refused("the first step of a conversation has inputs".to_owned()),
+            };
         }
         match self.find(place).map(|found| &self.kept[found]) {
-            None => refused(
-                "it is not here any more; send its text again from the first position".to_owned(),
-            ),
-            Some(known) if known.version != version => refused(
-                "its model has been replaced; send its text again from the first position"
-                    .to_owned(),
-            ),
+            None => refused(format!("it is not here any more; {GONE} from the first position")),
+            Some(known) if known.version != version => {
+                refused(format!("its model has been replaced; {GONE} from the first position"))
+            }
             Some(known) if known.caches.past() < place.at => {
                 let (has, at) = (known.caches.past(), place.at);
                 refused(format!("it has {has} positions here, and is to go on behind {at}"))
+            }
+            Some(known)
+                if !place.given && (known.last.is_none() || known.caches.past() > place.at) =>
+            {
+                let has = known.caches.past();
+                refused(format!(
+                    "it has {has} positions here; a step behind {} has inputs",
+                    place.at
+                ))
             }
             Some(_) => Ok(()),
         }
@@ -88,11 +104,22 @@ impl<P: ServerProtocol> Conversations<P> {
         self.check(place, version, 0)?;
         let known = self.find(place).map(|found| self.kept.remove(found));
         if let Some(mut known) = known.filter(|_| place.at > 0) {
+            if known.caches.past() > place.at {
+                known.last = None;
+            }
             plan.rewind(mpc, &mut known.caches, place.at)?;
             return Ok(known);
         }
         let (client, model) = (place.client.to_owned(), model.to_owned());
-        Ok(Conversation { client, id: place.id, model, version, caches: Caches::new(), bytes: 0 })
+        Ok(Conversation {
+            client,
+            id: place.id,
+            model,
+            version,
+            caches: Caches::new(),
+            last: None,
+            bytes: 0,
+        })
     }
 
     /// Keeps a conversation that takes this many bytes. Where there are too many, the client that has most loses the one

@@ -40,6 +40,7 @@ impl Visit<'_> {
             readers: readers.clone(),
             plan: bytes::Bytes::new(),
             shares,
+            tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });
         let (id, coming) = (*job, Some(coming));
@@ -78,6 +79,7 @@ impl Visit<'_> {
             readers: Readers::Named(Vec::new()),
             plan: bytes.clone(),
             shares,
+            tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });
         drop(reserved);

@@ -87,6 +87,14 @@ impl Visit<'_> {
         self.send(bytes.into())
     }
 
+    /// Sends the tokenizer of a language model.
+    pub(super) fn tokenizer(&mut self, name: &str) -> Result<()> {
+        let manifest = self.core.readable(self.client, name)?;
+        let bytes = self.core.store.tokenizer(name, &manifest)?;
+        say(self.channel, &Reply::Tokenizer { bytes: bytes.len() as u64 })?;
+        self.send(bytes.into())
+    }
+
     /// Sends which of the client's jobs are here.
     pub(super) fn jobs(&mut self) -> Result<()> {
         let jobs = self.core.jobs_of(self.client);

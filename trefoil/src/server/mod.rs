@@ -50,6 +50,7 @@ use crate::{
     wire::{Link, Status},
 };
 use cache::Programs;
+pub(crate) use conversations::GONE;
 use quota::Quotas;
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 

@@ -8,6 +8,7 @@ mod plans;
 mod privacy;
 mod sessions;
 mod stopping;
+mod texts;
 mod together;
 
 use std::{path::PathBuf, thread, time::Duration};
@@ -197,7 +198,8 @@ fn put_for(
 ) -> Result<()> {
     let plan = model.program.to_bytes()?;
     let (about, weights) = (&model.about, model.weights()?);
-    client.put(NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace }, &())
+    let (plan, ranges, tokenizer) = (plan.as_slice(), &[][..], &b""[..]);
+    client.put(NewModel { name, about, plan, weights, readers, ranges, tokenizer, replace }, &())
 }
 
 fn input(values: [f64; 3]) -> Tensor {
@@ -512,6 +514,7 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
         name: "bad".to_owned(),
         about,
         plan,
+        tokenizer: 0,
         words,
         readers: Readers::Everyone,
         ranges: Vec::new(),
@@ -595,6 +598,7 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
                 name: "bad".to_owned(),
                 about: about.len() as u64,
                 plan: plan.len() as u64,
+                tokenizer: 0,
                 words,
                 readers: Readers::Everyone,
                 ranges: Vec::new(),
@@ -720,10 +724,20 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
     let held = held(&model.weights().unwrap());
     let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
     let stage = |party: usize, store: &Store, name: &str, version: Id| {
-        let content = &Content::Model { about: model.about.clone(), ranges: Vec::new() };
+        let content = &Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
         let (owner, readers) = ("alice", &Readers::Everyone);
         let (plan, shares) = (plan.as_slice(), &held[party]);
-        let new = crate::store::NewItem { name, version, content, owner, readers, plan, shares };
+        let tokenizer = b"";
+        let new = crate::store::NewItem {
+            name,
+            version,
+            content,
+            owner,
+            readers,
+            plan,
+            shares,
+            tokenizer,
+        };
         store.stage(&new).unwrap();
     };
     let world = World::with_stores(&Limits::default(), |party, store| {

@@ -350,6 +350,7 @@ impl<P: ServerProtocol> Progress<P> {
             readers,
             plan: &self.request,
             shares: &shares,
+            tokenizer: b"",
         })
     }
 
@@ -393,7 +394,7 @@ impl<P: ServerProtocol> Progress<P> {
         let plan = program.to_bytes()?;
         let bytes = disk_bytes(words_held(shares), plan.len() as u64);
         core.quotas.check_keep(owner, name, bytes)?;
-        let content = Content::Model { about, ranges: Vec::new() };
+        let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
         core.store.stage(&NewItem {
             name,
             version,
@@ -402,6 +403,7 @@ impl<P: ServerProtocol> Progress<P> {
             readers,
             plan: &plan,
             shares,
+            tokenizer: b"",
         })
     }
 

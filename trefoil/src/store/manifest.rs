@@ -60,7 +60,7 @@ pub enum Content {
     /// A model that can be run.
     Model {
         /// The public description.
-        about: About,
+        about: Box<About>,
         /// The range that the owner states for each input, in their order; empty if none.
         ranges: Vec<Option<Range>>,
     },
@@ -92,6 +92,9 @@ pub struct Manifest {
     pub plan: FileSum,
     /// The shares' file.
     pub shares: FileSum,
+    /// The tokenizer's file, of a language model that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<FileSum>,
 }
 
 /// The length and hash of a file.
@@ -120,7 +123,7 @@ impl Manifest {
     /// Bytes that its files take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.plan.bytes + self.shares.bytes
+        self.plan.bytes + self.shares.bytes + self.tokenizer.as_ref().map_or(0, |sum| sum.bytes)
     }
 
     /// The public description of a model, and its ranges.

@@ -119,6 +119,35 @@ pub struct NewItem<'a> {
     pub plan: &'a [u8],
     /// This party's shares.
     pub shares: &'a Shares,
+    /// The tokenizer of a language model; empty for what has none.
+    pub tokenizer: &'a [u8],
+}
+
+/// A file of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Plan,
+    Shares,
+    Tokenizer,
+}
+
+impl Part {
+    /// The name under which the file is sealed.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Shares => "shares",
+            Self::Tokenizer => "tokenizer",
+        }
+    }
+
+    fn path(self, folder: &Path, version: Id) -> PathBuf {
+        folder.join(match self {
+            Self::Plan => format!("{version}.plan.json"),
+            Self::Shares => format!("{version}.safetensors"),
+            Self::Tokenizer => format!("{version}.tokenizer.json"),
+        })
+    }
 }
 
 impl Entry {
@@ -386,20 +415,28 @@ impl Store {
         if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
             return Some(reason.clone());
         }
-        let files = self.files_of(name, manifest);
-        files.into_iter().find_map(|(path, sum)| {
+        self.files_of(name, manifest).find_map(|(_, path, sum)| {
             let found = fs::metadata(&path).map_or(0, |data| data.len());
             (found != sum.bytes).then(|| format!("{found} bytes where {} were written", sum.bytes))
         })
     }
 
-    /// The files of a version, its plan and its shares, and what they must be.
-    fn files_of<'a>(&self, name: &str, manifest: &'a Manifest) -> [(PathBuf, &'a FileSum); 2] {
-        let folder = self.models.join(name);
-        [
-            (plan_path(&folder, manifest.version), &manifest.plan),
-            (shares_path(&folder, manifest.version), &manifest.shares),
-        ]
+    /// The files of a version, and what they must be.
+    fn files_of<'a>(
+        &self,
+        name: &str,
+        manifest: &'a Manifest,
+    ) -> impl Iterator<Item = (Part, PathBuf, &'a FileSum)> + use<'a> {
+        let (folder, version) = (self.models.join(name), manifest.version);
+        let all = [
+            (Part::Plan, Some(&manifest.plan)),
+            (Part::Shares, Some(&manifest.shares)),
+            (Part::Tokenizer, manifest.tokenizer.as_ref()),
+        ];
+        let file = move |(part, sum): (Part, Option<&'a FileSum>)| {
+            Some((part, part.path(&folder, version), sum?))
+        };
+        all.into_iter().filter_map(file)
     }
 
     /// Reads and checks the plan of a version.
@@ -407,13 +444,33 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if it is damaged, or another version has become current.
     pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
-        let [(path, sum), _] = self.files_of(name, manifest);
-        read_checked(&path, sum)
-            .and_then(|bytes| {
-                let place = Place { name, version: manifest.version, kind: "plan" };
-                opened(self.key.as_ref(), place, bytes)
-            })
+        self.read(name, manifest, (Part::Plan, &manifest.plan))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// Reads and checks the tokenizer of a language model.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none, it is damaged, or another version has become current.
+    pub fn tokenizer(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
+        let sum = manifest.tokenizer.as_ref().ok_or_else(|| {
+            let reason = "it has no tokenizer; its owner puts it with --tokenizer";
+            Error::refused(format_args!("model `{name}`"), reason)
+        })?;
+        self.read(name, manifest, (Part::Tokenizer, sum))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// What a file of a version says, or its damage.
+    fn read(
+        &self,
+        name: &str,
+        manifest: &Manifest,
+        (part, sum): (Part, &FileSum),
+    ) -> Result<Vec<u8>, String> {
+        let version = manifest.version;
+        let bytes = read_checked(&part.path(&self.models.join(name), version), sum)?;
+        opened(self.key.as_ref(), Place { name, version, kind: part.name() }, bytes)
     }
 
     /// The key under which what lies here is encrypted.
@@ -427,12 +484,7 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if they are damaged, or another version has become current.
     pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
-        let [_, (path, sum)] = self.files_of(name, manifest);
-        read_checked(&path, sum)
-            .and_then(|bytes| {
-                let place = Place { name, version: manifest.version, kind: "shares" };
-                opened(self.key.as_ref(), place, bytes)
-            })
+        self.read(name, manifest, (Part::Shares, &manifest.shares))
             .and_then(|bytes| parse_shares(bytes.into()))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
@@ -453,7 +505,7 @@ impl Store {
     pub fn verify(&self, name: &str) -> Result<u64> {
         let manifest = self.entry(name).usable(name)?;
         let mut bytes = 0;
-        for (path, sum) in self.files_of(name, &manifest) {
+        for (_, path, sum) in self.files_of(name, &manifest) {
             let found = sum_of(&path);
             if matches!(&found, Ok(found) if found == sum) {
                 bytes += sum.bytes;
@@ -497,15 +549,23 @@ impl Store {
 
     fn write_version(&self, folder: &Path, item: &NewItem<'_>) -> Result<()> {
         let version = item.version;
-        let plan = plan_path(folder, version);
-        let sealing =
-            |kind| self.key.as_ref().map(|key| (key, Place { name: item.name, version, kind }));
-        match sealing("plan") {
-            Some((key, place)) => write_synced(&plan, &key.seal(place, item.plan)?)?,
-            None => write_synced(&plan, item.plan)?,
-        }
-        let shares = shares_path(folder, version);
-        write_shares(&shares, item.shares, sealing("shares").as_ref())?;
+        let sealing = |part: Part| {
+            let place = Place { name: item.name, version, kind: part.name() };
+            self.key.as_ref().map(|key| (key, place))
+        };
+        let write = |part: Part, bytes: &[u8]| {
+            let path = part.path(folder, version);
+            match sealing(part) {
+                Some((key, place)) => write_synced(&path, &key.seal(place, bytes)?)?,
+                None => write_synced(&path, bytes)?,
+            }
+            sum_of(&path)
+        };
+        let shares = Part::Shares.path(folder, version);
+        write_shares(&shares, item.shares, sealing(Part::Shares).as_ref())?;
+        let tokenizer = (!item.tokenizer.is_empty())
+            .then(|| write(Part::Tokenizer, item.tokenizer))
+            .transpose()?;
         let manifest = Manifest {
             holder: self.holder,
             name: item.name.to_owned(),
@@ -514,8 +574,9 @@ impl Store {
             owner: item.owner.to_owned(),
             readers: item.readers.clone(),
             put_at: now(),
-            plan: sum_of(&plan)?,
+            plan: write(Part::Plan, item.plan)?,
             shares: sum_of(&shares)?,
+            tokenizer,
         };
         write_sealed(&staged_path(folder, version), &manifest)?;
         sync_folder(folder)?;
@@ -539,14 +600,6 @@ fn damaged(name: &str, reason: impl std::fmt::Display) -> Error {
 fn replaced(name: &str) -> Error {
     let reason = "it was replaced or removed meanwhile; try again";
     Error::refused(format_args!("model `{name}`"), reason)
-}
-
-fn plan_path(folder: &Path, version: Id) -> PathBuf {
-    folder.join(format!("{version}.plan.json"))
-}
-
-fn shares_path(folder: &Path, version: Id) -> PathBuf {
-    folder.join(format!("{version}.safetensors"))
 }
 
 fn staged_path(folder: &Path, version: Id) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{
-    MANIFEST, Manifest, Place, Store, StoreKey, damaged,
+    MANIFEST, Manifest, Part, Place, Store, StoreKey, damaged,
     files::{files_in, read_checked, remove_if_there, sum_of},
     manifest::write_sealed,
     rekeyed, sync_folder, write_synced,
@@ -34,22 +34,20 @@ impl Store {
         let mut manifest = self.with_labels(manifest)?;
         let version = manifest.version;
         let folder = self.models.join(name);
-        let files = self.files_of(name, &manifest).map(|(path, sum)| (path, sum.clone()));
-        let mut sums = Vec::new();
-        for ((path, sum), kind) in files.iter().zip(["plan", "shares"]) {
-            let place = Place { name, version, kind };
-            let outcome = read_checked(path, sum)
+        let before = manifest.clone();
+        for (part, path, sum) in self.files_of(name, &before) {
+            let place = Place { name, version, kind: part.name() };
+            let outcome = read_checked(&path, sum)
                 .and_then(|bytes| rekeyed(place, bytes, from, self.key.as_ref()));
-            let Some(bytes) = outcome.map_err(|reason| damaged(name, reason))? else {
-                sums.push(sum.clone());
-                continue;
-            };
+            let Some(bytes) = outcome.map_err(|reason| damaged(name, reason))? else { continue };
             let fresh = path.with_added_extension(REKEYED);
             write_synced(&fresh, &zeroize::Zeroizing::new(bytes))?;
-            sums.push(sum_of(&fresh)?);
-        }
-        if let [plan, shares] = sums.as_slice() {
-            (manifest.plan, manifest.shares) = (plan.clone(), shares.clone());
+            let sum = sum_of(&fresh)?;
+            match part {
+                Part::Plan => manifest.plan = sum,
+                Part::Shares => manifest.shares = sum,
+                Part::Tokenizer => manifest.tokenizer = Some(sum),
+            }
         }
         sync_folder(&folder)?;
         // From here on the new files are current, whatever happens.

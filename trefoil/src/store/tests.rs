@@ -18,7 +18,7 @@ fn shares(value: u64) -> Shares {
 
 fn stage(store: &Store, name: &str, version: Id, value: u64) {
     let ranges = vec![Some(Range { low: -1.0, high: 0.1 }), None];
-    let content = Content::Model { about: About::default(), ranges };
+    let content = Content::Model { about: Box::default(), ranges };
     let shares = shares(value);
     store
         .stage(&NewItem {
@@ -29,6 +29,7 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
             readers: &Readers::Named(vec!["bob".to_owned()]),
             plan: b"{}",
             shares: &shares,
+            tokenizer: b"{}",
         })
         .unwrap();
 }
@@ -37,6 +38,7 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
 fn load(store: &Store, name: &str) -> Result<(Manifest, Shares)> {
     let manifest = store.entry(name).usable(name)?;
     store.plan(name, &manifest)?;
+    store.tokenizer(name, &manifest)?;
     let shares = store.shares(name, &manifest)?;
     Ok((manifest, shares))
 }
@@ -59,7 +61,7 @@ fn a_version_is_visible_once_committed_and_survives_reopening() {
     // A reader with the manifest of the version before gets no error about damage.
     let late = store.shares("digits", &manifest).unwrap_err().to_string();
     assert!(late.contains("replaced or removed meanwhile"), "{late}");
-    assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 3);
+    assert_eq!(files_in(&root.join("models/digits")).unwrap().len(), 4);
     assert!(store.remove("digits").unwrap());
     assert!(!store.remove("digits").unwrap());
     assert!(!root.join("models/digits").exists());
@@ -78,6 +80,7 @@ fn a_crash_at_any_file_leaves_the_version_in_force() {
         format!("{two}.plan.json"),
         format!("{two}.safetensors.tmp"),
         format!("{two}.safetensors"),
+        format!("{two}.tokenizer.json"),
         format!("{two}.staged.tmp"),
         ".tmpAbC".to_owned(),
     ];
@@ -99,7 +102,7 @@ fn truncated_and_changed_files_are_reported_as_damage() {
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
-    let path = shares_path(&root.join("models/m"), id);
+    let path = Part::Shares.path(&root.join("models/m"), id);
     let good = fs::read(&path).unwrap();
     fs::write(&path, &good[..good.len() - 1]).unwrap();
     assert!(store.inventory().unwrap()[0].damage.as_ref().unwrap().contains("damaged"));
@@ -167,7 +170,7 @@ fn folders_of_two_parties_exchanged_and_stores_of_another_cluster_are_refused() 
     assert!(text.contains("files of party 1") && text.contains("models/m/manifest"), "{text}");
     let held = &store.inventory().unwrap()[0];
     assert!(held.visible.is_none() && held.damage.is_some(), "{held:?}");
-    assert_eq!(files_in(&mine).unwrap().len(), 3, "another server's files are left alone");
+    assert_eq!(files_in(&mine).unwrap().len(), 4, "another server's files are left alone");
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
     stage(&store, "m", one, 1);
     store.commit("m", one).unwrap();
     assert!(store.verify("m").unwrap() > 0);
-    let path = shares_path(&root.join("models/m"), one);
+    let path = Part::Shares.path(&root.join("models/m"), one);
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
@@ -215,9 +218,11 @@ fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_as
     let id = Id::random().unwrap();
     let about = About { labels: vec!["cat".to_owned(), "dog".to_owned()], ..About::default() };
     let (owner, readers, shares) = ("alice", &Readers::Everyone, &shares(1));
-    let (name, version, plan) = ("m", id, &b"{}"[..]);
-    let content = &Content::Model { about, ranges: Vec::new() };
-    store.stage(&NewItem { name, version, content, owner, readers, plan, shares }).unwrap();
+    let (name, version, plan, tokenizer) = ("m", id, &b"{}"[..], &b""[..]);
+    let content = &Content::Model { about: Box::new(about), ranges: Vec::new() };
+    store
+        .stage(&NewItem { name, version, content, owner, readers, plan, shares, tokenizer })
+        .unwrap();
     store.commit("m", id).unwrap();
     let read = || store.entry("m").usable("m");
     assert!(read().unwrap().model().unwrap().0.labels.is_empty());
@@ -258,8 +263,9 @@ fn shares_are_readable_by_their_owner_alone() {
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     let folder = root.join("models/m");
-    for path in [shares_path(&folder, id), plan_path(&folder, id), staged_path(&folder, id)] {
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+    let parts = [Part::Plan, Part::Shares, Part::Tokenizer].map(|part| part.path(&folder, id));
+    for path in parts.iter().chain([&staged_path(&folder, id)]) {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
     }
     assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
 }
@@ -347,6 +353,7 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
         store.rekey(two[0].as_ref()).unwrap();
         let manifest = store.entry("m").usable("m").unwrap();
         assert_eq!(store.shares("m", &manifest).unwrap(), shares(6));
+        assert_eq!(store.tokenizer("m", &manifest).unwrap(), b"{}");
     }
     // Leftovers of a crash are dropped if the new manifest was not there yet, and else become current.
     let models = root.join("models/m");
@@ -354,8 +361,10 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
     let store = Store::open(&root, holder(0), None).unwrap();
     let manifest = store.entry("m").usable("m").unwrap();
     assert_eq!(store.shares("m", &manifest).unwrap(), shares(6));
-    assert_eq!(fs::read_dir(&models).unwrap().count(), 3);
-    for name in ["manifest", &format!("{version}.safetensors"), &format!("{version}.plan.json")] {
+    assert_eq!(fs::read_dir(&models).unwrap().count(), 4);
+    let parts =
+        ["safetensors", "plan.json", "tokenizer.json"].map(|end| format!("{version}.{end}"));
+    for name in parts.iter().map(String::as_str).chain(["manifest"]) {
         fs::rename(models.join(name), models.join(format!("{name}.rekeyed"))).unwrap();
     }
     drop(store);

@@ -29,7 +29,7 @@ pub enum Request {
         /// Its name.
         name: String,
     },
-    /// Keep your part of a model. Its public description, plan, keys and words follow.
+    /// Keep your part of a model. Its public description, plan, tokenizer, keys and words follow.
     Put {
         /// The job; the version of the model.
         job: Id,
@@ -39,6 +39,9 @@ pub enum Request {
         about: u64,
         /// Length of the plan.
         plan: u64,
+        /// Length of the tokenizer of a language model; 0 for none.
+        #[serde(default)]
+        tokenizer: u64,
         /// Number of words of its weights.
         words: u64,
         /// The clients that may run it, in addition to its owner.
@@ -77,7 +80,12 @@ pub enum Request {
         /// Send the profile by layer.
         profile: bool,
     },
-    /// Run a step of a model that keeps values from step to step. Keys and words follow.
+    /// The tokenizer of a language model.
+    Tokenizer {
+        /// The model's name.
+        name: String,
+    },
+    /// Run steps of a model that keeps values from step to step. Keys and words follow.
     Extend {
         /// The job.
         job: Id,
@@ -87,10 +95,12 @@ pub enum Request {
         version: Id,
         /// The client's number for the conversation.
         conversation: Id,
-        /// The positions before the step; a new conversation begins at 0. What lies behind them is forgotten.
+        /// The positions before the first step; a new conversation begins at 0. What lies behind them is forgotten.
         at: u64,
-        /// Shapes of the inputs.
+        /// Shapes of the inputs of the first steps, one step after the other.
         inputs: Vec<Vec<usize>>,
+        /// All steps. The input of one without inputs is the first result of the step before.
+        steps: u32,
         /// Send the profile by layer.
         profile: bool,
     },
@@ -255,6 +265,11 @@ pub enum Reply {
     },
     /// The reply to [`Request::Predict`]: the traffic that each of the servers would send. No seconds are among it.
     Predicted(Vec<Cost>),
+    /// The reply to [`Request::Tokenizer`]. The tokenizer follows, as its owner put it.
+    Tokenizer {
+        /// Its length.
+        bytes: u64,
+    },
     /// The reply to [`Request::RunRequest`]. The training request follows, written.
     RunRequest {
         /// Its length.
@@ -339,6 +354,7 @@ impl Request {
             Self::Share { .. } => "share",
             Self::Remove { .. } => "remove",
             Self::Infer { .. } => "infer",
+            Self::Tokenizer { .. } => "tokenizer",
             Self::Extend { .. } => "extend",
             Self::Close { .. } => "close",
             Self::Predict { .. } => "predict",

@@ -28,7 +28,7 @@ use mpc_core::{Parcel, ParcelKey, deal::Contents};
 use crate::{Error, Result};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;
@@ -44,7 +44,7 @@ pub const REQUEST: usize = 256 << 10;
 const REPLY: usize = 16 << 20;
 
 /// The most inputs or outputs in one message.
-const TENSORS: usize = 64;
+pub(crate) const MOST_TENSORS: usize = 64;
 
 /// A connection between a client and a server: whole frames in order.
 pub trait Channel: Send {
@@ -273,8 +273,8 @@ pub fn receive_tensor(channel: &mut dyn Channel, shape: &Shape, pace: &mut Pace)
 /// [`Error::Refused`] that names the limit.
 pub fn check_shapes(dims: &[Vec<usize>], limit_bytes: u64) -> Result<Vec<Shape>> {
     let bad = |reason: String| Error::refused("request", reason);
-    if dims.len() > TENSORS {
-        return Err(bad(format!("{} tensors; at most {TENSORS} are taken", dims.len())));
+    if dims.len() > MOST_TENSORS {
+        return Err(bad(format!("{} tensors; at most {MOST_TENSORS} are taken", dims.len())));
     }
     let mut words = 0u64;
     let mut shapes = Vec::with_capacity(dims.len());

@@ -39,6 +39,7 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
                     name: "split".to_owned(),
                     about: about.len() as u64,
                     plan: plan.len() as u64,
+                    tokenizer: 0,
                     words: 0,
                     readers: Readers::Everyone,
                     ranges: Vec::new(),

@@ -346,8 +346,9 @@ fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> 
         import::plan(name, graph, &PlanOptions::default(), Preprocess::default(), Vec::new())?;
     let plan = model.program.to_bytes()?;
     let (about, weights) = (&model.about, model.weights()?);
-    let readers = &Readers::Everyone;
-    let new = NewModel { name, about, plan: &plan, weights, readers, ranges: &[], replace: false };
+    let (readers, tokenizer) = (&Readers::Everyone, &b""[..]);
+    let (plan, ranges, replace) = (plan.as_slice(), &[][..], false);
+    let new = NewModel { name, about, plan, weights, readers, ranges, tokenizer, replace };
     mallory(cluster).put(new, &())
 }
 

@@ -257,6 +257,7 @@ impl Cluster {
             weights: model.weights()?,
             readers: &Readers::Everyone,
             ranges: &[],
+            tokenizer: b"",
             replace: false,
         };
         Ok(self.client("asker")?.put(model, &())?)

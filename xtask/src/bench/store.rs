@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result};
 use ring_arith::{Shape, Tensor};
 use trefoil::{
-    About, Id, Shares,
+    Id, Shares,
     store::{ClusterId, Content, Holder, Manifest, NewItem, Readers, Store, StoreKey},
 };
 
@@ -57,7 +57,7 @@ fn filled(root: &Path, key: Option<StoreKey>, shares: &Shares) -> Result<(Store,
     fs::create_dir_all(root)?;
     let holder = Holder { cluster: ClusterId::of_key(b"bench"), party: 0 };
     let store = Store::open(root, holder, key)?;
-    let content = Content::Model { about: About::default(), ranges: vec![] };
+    let content = Content::Model { about: Box::default(), ranges: vec![] };
     let version = Id::random()?;
     store.stage(&NewItem {
         name: NAME,
@@ -67,6 +67,7 @@ fn filled(root: &Path, key: Option<StoreKey>, shares: &Shares) -> Result<(Store,
         readers: &Readers::Named(vec![]),
         plan: b"{}",
         shares,
+        tokenizer: b"",
     })?;
     let manifest = store.commit(NAME, version).context("a store that was just filled")?;
     Ok((store, manifest))

@@ -1,9 +1,10 @@
-//! Steps of conversations: a model runs on what comes next, behind what servers keep of the text so far.
+//! Steps of conversations: a model runs on what comes next, behind what servers keep of the text so far. A result can be
+//! the input of the next step without being opened.
 
 use std::time::Instant;
 
 use gpu_kernels::AnyEngine;
-use mpc_core::ServerProtocol;
+use mpc_core::{Protocol, ServerProtocol};
 
 use super::{
     Agreed, JobInfo, Kind,
@@ -11,17 +12,18 @@ use super::{
 };
 use crate::{
     Id, Result, Shares,
-    program::shapes_of,
+    program::{Given, Steps, shapes_of},
     server::{Outcome, Output, conversations::Behind, worker::Worker},
 };
 
-/// A step.
+/// Steps, one after the other.
 pub(in crate::server) struct Extend {
     pub(in crate::server) model: String,
     pub(in crate::server) version: Id,
     pub(in crate::server) conversation: Id,
-    /// The positions before it. The conversation forgets what lies behind them.
-    pub(in crate::server) at: usize,
+    /// The conversation forgets what lies behind the positions before them.
+    pub(in crate::server) steps: Steps,
+    /// Those of the first steps, one step after the other.
     pub(in crate::server) inputs: Shares,
     /// True if the client gets the cost of each layer.
     pub(in crate::server) profile: bool,
@@ -32,9 +34,26 @@ pub(in crate::server) struct Close {
     pub(in crate::server) conversation: Id,
 }
 
+/// The results of several steps, each along its first axis, and what the guards of all steps say.
+fn joined<P: Protocol>(
+    mpc: &P,
+    answers: Vec<Vec<P::Share>>,
+    left: Vec<P::Share>,
+) -> Result<Vec<Vec<P::Share>>> {
+    let results = answers.first().map_or(0, Vec::len);
+    let each = (0..results).map(|at| answers.iter().map(|answer| &answer[at]).collect::<Vec<_>>());
+    let guard = (!left.is_empty()).then(|| left.iter().collect());
+    let join = |parts: Vec<&P::Share>| match parts.as_slice() {
+        [one] => Ok((*one).clone()),
+        several => Ok(mpc.concat(several, 0)?),
+    };
+    Ok(vec![each.chain(guard).map(join).collect::<Result<_>>()?])
+}
+
 impl Extend {
     fn behind<'a>(&self, client: &'a str) -> Behind<'a> {
-        Behind { client, id: self.conversation, at: self.at }
+        let given = self.steps.given > 0;
+        Behind { client, id: self.conversation, at: self.steps.at, given }
     }
 }
 
@@ -46,13 +65,11 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Self::Ready> {
         let core = worker.core;
         let manifest = core.may_infer(job.client, &self.model, self.version)?;
-        core.quotas.check_run(job.client, &self.model, 1)?;
+        core.quotas.check_run(job.client, &self.model, self.steps.all as u64)?;
         let loaded = worker.load(&self.model, &manifest)?;
-        let program = &loaded.program;
-        let sizes = program.sizes(&shapes_of(&self.inputs)?, self.at)?;
-        let bytes = program.kept_bytes(self.at, core.sharing().components())?;
+        let bytes = loaded.program.kept_bytes(self.steps.last, core.sharing().components())?;
         worker.conversations.check(self.behind(job.client), self.version, bytes)?;
-        core.check_room(&loaded, sizes)?;
+        core.check_room(&loaded, self.steps.sizes())?;
         Ok(ReadyModel::alone(loaded))
     }
 
@@ -64,18 +81,37 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
         agreed: &Agreed,
     ) -> Result<Outcome> {
         let (began, loaded) = (Instant::now(), ready.into_loaded());
-        let inputs = std::mem::take(&mut self.inputs);
-        let shapes = shapes_of(&inputs)?;
+        let mut inputs = std::mem::take(&mut self.inputs).into_iter();
         let program = &loaded.program;
         let mpc = worker.computing.mpc()?;
         let (place, model) = (self.behind(job.client), (self.model.as_str(), self.version));
         let mut conversation = worker.conversations.take(mpc, place, program.plan(), model)?;
-        let (caches, weights) = (&mut conversation.caches, loaded.weights()?);
+        let weights = loaded.weights()?;
+        let (steps, each) = (self.steps, program.plan().step_inputs().count());
+        let guarded = !program.plan().guarded().is_empty();
         let outputs = worker.computed(&agreed.terms, self.profile, |mpc, observer| {
-            Ok(vec![program.run_step(mpc, weights, caches, (&shapes, inputs), observer)?])
+            // What comes behind all but the last input is not asked for, but whether numbers kept their range is.
+            let (mut answers, mut left) = (Vec::new(), Vec::new());
+            for step in 0..steps.all {
+                let shared: Shares = inputs.by_ref().take(each).collect();
+                let shapes = shapes_of(&shared)?;
+                let last = conversation.last.take();
+                let given = match last.filter(|_| step >= steps.given) {
+                    Some(result) => Given::Result(result),
+                    None => Given::Shared(&shapes, shared),
+                };
+                let caches = &mut conversation.caches;
+                let mut results = program.run_step(mpc, weights, caches, given, observer)?;
+                conversation.last = results.first().cloned();
+                left.extend(if guarded { results.pop() } else { None });
+                if step + 1 >= steps.given {
+                    answers.push(results);
+                }
+            }
+            joined(mpc, answers, left)
         });
-        worker.core.quotas.ran(job.client, &self.model, 1, began.elapsed());
-        let bytes = program.kept_bytes(self.at, worker.core.sharing().components())?;
+        worker.core.quotas.ran(job.client, &self.model, steps.all as u64, began.elapsed());
+        let bytes = program.kept_bytes(steps.last, worker.core.sharing().components())?;
         worker.conversations.keep(conversation, bytes);
         outputs.map(only)
     }

@@ -120,7 +120,7 @@ impl Work {
     pub(super) fn examples(&self) -> Option<u64> {
         match self {
             Self::Infer(infer) => Some(infer.examples),
-            Self::Extend(_) => Some(1),
+            Self::Extend(extend) => Some(extend.steps.all as u64),
             _ => None,
         }
     }

@@ -21,6 +21,8 @@ pub(in crate::server) struct Put {
     pub(in crate::server) readers: Readers,
     pub(in crate::server) plan: Bytes,
     pub(in crate::server) shares: Shares,
+    /// The tokenizer of a language model; empty for what has none.
+    pub(in crate::server) tokenizer: Bytes,
     /// True if it may take the place of an item that is there.
     pub(in crate::server) replace: bool,
 }
@@ -48,12 +50,22 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
 
     /// Writes the item beside the current one.
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Staged> {
-        let Self { name, content, readers, plan, shares, replace } = self;
+        let Self { name, content, readers, plan, shares, tokenizer, replace } = self;
         let (core, owner) = (worker.core, job.client);
         core.may_put(owner, name, content.kind(), *replace)?;
-        core.quotas.check_keep(owner, name, disk_bytes(words_held(shares), plan.len() as u64))?;
+        let clear = plan.len() + tokenizer.len();
+        core.quotas.check_keep(owner, name, disk_bytes(words_held(shares), clear as u64))?;
         let version = job.id;
-        core.store.stage(&NewItem { name, version, content, owner, readers, plan, shares })?;
+        core.store.stage(&NewItem {
+            name,
+            version,
+            content,
+            owner,
+            readers,
+            plan,
+            shares,
+            tokenizer,
+        })?;
         Ok(Staged { name: name.clone(), version })
     }
 

@@ -6,10 +6,10 @@ use nn_layers::Caches;
 use super::{sessions::wait_until, *};
 
 /// The positions that a step adds, and their numbers.
-const STEP: [usize; 3] = [1, 2, 16];
+pub(super) const STEP: [usize; 3] = [1, 2, 16];
 
 /// A language model of one block.
-fn speaker() -> Imported {
+pub(super) fn speaker() -> Imported {
     let [_, time, width] = STEP;
     let size = Transformer { layers: 1, width, heads: 2, inner: 32, time };
     let graph = gpt2_step(&size, 8, &mut RandomWeights::new(3)).unwrap();
@@ -44,7 +44,7 @@ impl Talk {
         let input = Tensor::new(Shape::new(STEP).unwrap(), words).unwrap();
         let version = self.client.model("m")?.version;
         let answer =
-            self.client.extend(("m", version), (self.id, self.at), &[input], false, &())?;
+            self.client.extend(("m", version), (self.id, self.at), (&[input], 1), false, &())?;
         self.at += STEP[1] as u64;
         // The guard's words come last.
         let scores = answer.outputs[0].words().iter();
@@ -174,14 +174,14 @@ fn a_model_that_keeps_nothing_has_no_conversations_and_one_that_does_has_no_sing
     put(&mut client, "plain", &super::model(ONE), false).unwrap();
     let version = client.model("plain").unwrap().version;
     let place = (Id::random().unwrap(), 0);
-    let text = client.extend(("plain", version), place, &[input], false, &()).unwrap_err();
+    let text = client.extend(("plain", version), place, (&[input], 1), false, &()).unwrap_err();
     assert!(text.to_string().contains("keeps nothing from step to step"), "{text}");
     // Another shape, another number of inputs, and more positions than any memory holds.
     let version = client.model("m").unwrap().version;
     let wrong = Tensor::zeros(Shape::new([1, 3, 16]).unwrap());
     let mut refused = |inputs: &[Tensor], at| {
         let place = (Id::random().unwrap(), at);
-        client.extend(("m", version), place, inputs, false, &()).unwrap_err().to_string()
+        client.extend(("m", version), place, (inputs, 1), false, &()).unwrap_err().to_string()
     };
     let right = Tensor::zeros(Shape::new(STEP).unwrap());
     assert!(refused(&[wrong], 0).contains("has shape"));

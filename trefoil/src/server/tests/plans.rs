@@ -48,6 +48,7 @@ impl Sent {
             name: name.to_owned(),
             about: clear[party][0].len() as u64,
             plan: clear[party][1].len() as u64,
+            tokenizer: 0,
             words,
             readers: Readers::Everyone,
             ranges: Vec::new(),
@@ -183,10 +184,19 @@ fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
                     shares[0][1] = other(&shares[0][1]);
                 }
             }
-            let content = &Content::Model { about: model.about.clone(), ranges: Vec::new() };
+            let content =
+                &Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
             let (owner, readers, plan, shares) = ("alice", &Readers::Everyone, &plan[..], &shares);
-            let new =
-                crate::store::NewItem { name, version, content, owner, readers, plan, shares };
+            let new = crate::store::NewItem {
+                name,
+                version,
+                content,
+                owner,
+                readers,
+                plan,
+                shares,
+                tokenizer: b"",
+            };
             store.stage(&new).unwrap();
             store.commit(name, version).unwrap();
         }
