@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+// Builds for release compile generic code where it is used.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
 pub mod instances;
 
 use std::{fmt, str::FromStr};

@@ -8,6 +8,9 @@ extern crate mpc_core;
 mod error;
 mod graph;
 mod host;
+// Builds for release compile generic code where it is used.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
 pub mod instances;
 pub mod layers;
 mod ops;
