@@ -57,6 +57,19 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "release",
+        remedy: "code under `debug_assertions` is missing in builds for release; what uses it is under it too",
+        run: |root| {
+            // As in a build for release, but for dependencies, which are then those of the lints.
+            let assertions = "profile.dev.debug-assertions=false";
+            let dependencies = "profile.dev.package.'*'.debug-assertions=true";
+            let args = ["check", "--workspace", "--lib", "--bins", "--all-features", "--locked"];
+            Cargo::new(root, &args)
+                .args(&["--config", assertions, "--config", dependencies])
+                .quiet()
+        },
+    },
+    Step {
         name: "rustdoc",
         remedy: "fix the documentation above",
         run: |root| {
