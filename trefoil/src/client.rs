@@ -26,6 +26,7 @@ pub use talk::Talk;
 use crate::{
     About, Accusation, Digest, Error, Id, Result,
     store::{Range, Readers},
+    text,
     watch::Place,
     wire::{
         Channel, Cost, JobState, ModelState, Pace, PublicModel, Reply, Request, Status,
@@ -35,9 +36,6 @@ use crate::{
 
 /// Largest result that a client takes, in bytes.
 const RESULT: u64 = 1 << 32;
-
-/// Longest tokenizer that a client reads, in bytes.
-const TOKENIZER: u64 = 64 << 20;
 
 /// Longest description of a model that a client reads, in bytes.
 const PUBLIC: u64 = 8 << 20;
@@ -212,7 +210,7 @@ impl Client {
             return Err(Error::Internal("there is no server".to_owned()));
         };
         match ask(&mut **channel, &request, silence)? {
-            Reply::Tokenizer { bytes } if bytes <= TOKENIZER => {
+            Reply::Tokenizer { bytes } if bytes <= text::LARGEST => {
                 let pace = &mut Pace::frames(silence);
                 let bytes = receive_bytes(&mut **channel, bytes as usize, pace)?;
                 if Digest::of(&[&bytes]) == wanted {

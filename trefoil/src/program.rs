@@ -293,21 +293,12 @@ impl Program {
         Ok(sizes)
     }
 
-    /// True if the first result of a step can be the input of the next: the step has no other input, and both have the
-    /// same shape and fraction bits. A language model that returns the next token is of this kind.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the plan's shapes do not fit together.
-    pub fn goes_on(&self) -> Result<bool> {
-        Ok(self.about(Preprocess::default(), Vec::new())?.goes_on())
-    }
-
     /// Checks a client's steps behind `at` positions: `inputs` are the shapes of the inputs of the first steps, one step after
-    /// the other.
+    /// the other. `goes_on` is true if the others may go on from results ([`About::goes_on`]).
     ///
     /// # Errors
     /// [`Error::Refused`] that states what a step takes.
-    pub fn steps(&self, inputs: &[Shape], all: usize, at: usize) -> Result<Steps> {
+    pub fn steps(&self, inputs: &[Shape], all: usize, at: usize, goes_on: bool) -> Result<Steps> {
         let each = self.plan.step_inputs().count();
         if !(1..=MOST_STEPS).contains(&all) {
             return Err(refused(format_args!("{all} steps; 1 to {MOST_STEPS} run in one job")));
@@ -318,7 +309,7 @@ impl Program {
             let reason = format!("{inputs} inputs for {all} steps; a step takes {each}");
             return Err(refused(reason));
         }
-        if given < all && !self.goes_on()? {
+        if given < all && !goes_on {
             let reason = "what a step returns is not what the next one takes; give inputs for each";
             return Err(refused(reason));
         }

@@ -7,10 +7,10 @@ use std::{
 
 use crate::{Digest, Error, Result, Text, images::read_file, program::Program};
 
-/// The largest tokenizer that is read from a file, in bytes.
-const FILE: u64 = 64 << 20;
+/// The largest tokenizer, in bytes: of a file, and of one that a client or a server takes.
+pub(crate) const LARGEST: u64 = 64 << 20;
 
-/// What a decoder puts in the place of bytes that are no whole character.
+/// A decoder's sign for bytes that are no whole character.
 const INCOMPLETE: char = '\u{fffd}';
 
 /// A tokenizer: the file `tokenizer.json` that language models are published with.
@@ -22,7 +22,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Input`] if it is no tokenizer.
     pub fn read(path: &Path) -> Result<(Self, Vec<u8>)> {
-        let bytes = read_file(path, FILE)?;
+        let bytes = read_file(path, LARGEST)?;
         let tokenizer =
             Self::parse(&bytes).map_err(|reason| Error::input(path.display(), reason))?;
         Ok((tokenizer, bytes))

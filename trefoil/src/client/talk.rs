@@ -23,7 +23,7 @@ pub struct Talk {
     /// The tokens that the model has, where that is known.
     range: Option<Range>,
     conversation: Id,
-    /// What was said, by the client and by the model.
+    /// The tokens of the client and of the model.
     said: Vec<u64>,
     /// The first tokens, of which servers keep what the model needs.
     kept: usize,

@@ -28,6 +28,7 @@ use crate::{
     queue::Joins,
     range::check_ranges,
     store::{Content, Manifest},
+    text,
     wire::{
         Channel, Cost, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
         receive_parcel, say, send_bytes, send_bytes_at,
@@ -48,9 +49,6 @@ pub(super) const PLAN: u64 = 64 << 20;
 
 /// Longest description of a model in bytes: its labels, and little more.
 const ABOUT: u64 = 2 << 20;
-
-/// Longest tokenizer in bytes.
-const TOKENIZER: u64 = 64 << 20;
 
 /// Bytes of memory that a byte of a plan or description may take once it is read.
 pub(super) const PARSED: u64 = 16;
@@ -189,7 +187,7 @@ impl Visit<'_> {
         let clear = [
             ("plan", *plan, PLAN),
             ("description", *about, ABOUT),
-            ("tokenizer", *tokenizer, TOKENIZER),
+            ("tokenizer", *tokenizer, text::LARGEST),
         ];
         for (what, bytes, most) in clear {
             if bytes > most {
@@ -305,7 +303,7 @@ impl Visit<'_> {
         }
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let at = positions(*at);
-        let steps = program.steps(&shapes, *steps as usize, at)?;
+        let steps = program.steps(&shapes, *steps as usize, at, manifest.model()?.0.goes_on())?;
         program.check_memory(steps.sizes(), &core.limits)?;
         core.quotas.check_run(self.client, model, steps.all as u64)?;
         let words = program.step_words()?.saturating_mul(steps.all as u64);
