@@ -29,6 +29,7 @@ use crate::error::read;
 use crate::{Error, Result};
 pub use export::with_weights;
 use ops::conv::Pooled;
+use ops::masks::Mask;
 use ops::quantise::Scale;
 use past::Growing;
 use proto::{DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -347,6 +348,8 @@ pub(crate) struct Importer<'a> {
     integers: HashSet<ValueId>,
     /// Names of the values that only a softmax sees.
     scores: HashMap<String, Score>,
+    /// Masks of values that hide places from a softmax.
+    pub masks: HashMap<ValueId, Mask>,
     /// Scales that depend on the input.
     pub scales: HashMap<ValueId, Scale>,
     /// Positions of largest elements.
@@ -380,6 +383,7 @@ impl<'a> Importer<'a> {
             scopes: vec![HashMap::new()],
             integers: HashSet::new(),
             scores: scores(proto),
+            masks: HashMap::new(),
             scales: HashMap::new(),
             pooled: HashMap::new(),
             open_batch: false,

@@ -64,6 +64,9 @@ pub(crate) fn import(to: &mut Importer<'_>, node: &NodeProto, index: usize) -> R
         Import::Values(import) => import(&mut this)?,
         Import::Tensors(import) => {
             let made = import(&mut this)?;
+            if let Some(&made) = made.first() {
+                ops::masks::moved(&mut this, import, made)?;
+            }
             let typed = made.into_iter().enumerate();
             typed.map(|(i, id)| this.typed(i, id)).collect::<Result<_>>()?
         }
@@ -92,6 +95,11 @@ impl Node<'_, '_> {
     /// An operand that must be there.
     pub fn input(&self, i: usize) -> Result<ValueId> {
         Ok(self.tensor(i)?.id)
+    }
+
+    /// Puts another operand in the place of one.
+    pub fn replace(&mut self, i: usize, value: Typed) {
+        self.inputs[i] = Value::Tensor(value);
     }
 
     /// An operand that must be there, with its element type.

@@ -1,6 +1,7 @@
 //! Operators of ONNX in terms of the network's own operations.
 
 pub(crate) mod attention;
+pub(crate) mod boxes;
 pub(crate) mod choose;
 pub(crate) mod control;
 pub(crate) mod conv;
@@ -11,6 +12,7 @@ pub(crate) mod fourier;
 pub(crate) mod image;
 pub(crate) mod lists;
 pub(crate) mod losses;
+pub(crate) mod masks;
 pub(crate) mod math;
 pub(crate) mod microsoft;
 pub(crate) mod norm;
@@ -166,6 +168,7 @@ const OPERATORS: &[(&str, Import)] = &[
     ("CumSum", Tensors(reduce::running_sum)),
     ("CumProd", Tensors(choose::running_product)),
     ("TopK", Tensors(choose::top)),
+    ("NonMaxSuppression", Tensors(boxes::non_max_suppression)),
     ("OneHot", Tensors(choose::one_hot)),
     ("Hardmax", Tensors(choose::hardmax)),
     // Sequences and attention.
@@ -323,7 +326,9 @@ pub(crate) fn result_kind(n: &Node<'_, '_>, i: usize, id: ValueId) -> i32 {
         ("Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "Equal", _) => dtype::BOOL,
         ("And" | "Or" | "Xor" | "Not" | "IsNaN" | "IsInf" | "Dropout", 1..) => dtype::BOOL,
         ("And" | "Or" | "Xor" | "Not" | "IsNaN" | "IsInf", _) => dtype::BOOL,
-        ("Shape" | "Size" | "ArgMax" | "ArgMin" | "NonZero", _) => dtype::INT64,
+        ("Shape" | "Size" | "ArgMax" | "ArgMin" | "NonZero" | "NonMaxSuppression", _) => {
+            dtype::INT64
+        }
         ("TopK" | "MaxPool" | "Unique", 1..) => dtype::INT64,
         ("Cast", _) => attribute("to", dtype::FLOAT),
         ("CastLike" | "Where", _) => n.kind(1),

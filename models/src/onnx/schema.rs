@@ -142,6 +142,7 @@ const ATTRIBUTES: &[(&str, &[&str])] = &[
     ("MelWeightMatrix", &["output_datatype"]),
     ("Mod", &["fmod"]),
     ("NegativeLogLikelihoodLoss", &["ignore_index", "reduction"]),
+    ("NonMaxSuppression", &["center_point_box"]),
     ("OneHot", &["axis"]),
     ("Optional", &["type"]),
     ("Pad", &["mode", "pads", "value"]),

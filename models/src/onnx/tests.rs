@@ -1,5 +1,7 @@
 //! Models that no exporter of today writes, built by hand.
 
+mod boxes;
+mod masks;
 mod operators;
 mod past;
 
@@ -183,110 +185,6 @@ fn whole_numbers_of_a_float_type_are_numbers_of_that_type() {
         .node("ReduceProd", &["signs"], "y", &[("keepdims", 0)])
         .run(&[-3.0, 2.0, 5.0, 1.0]);
     near(&product, &[-1.0]);
-}
-
-#[test]
-fn very_negative_numbers_mask_before_a_softmax_alone() {
-    let hide = [0.0, -3.4e38, 0.0, f32::NEG_INFINITY];
-    let masked = model(&[1, 4])
-        .floats("hide", &[4], &hide)
-        .node("Add", &["x", "hide"], "scores", &[])
-        .node("Softmax", &["scores"], "y", &[])
-        .run(&[1.0, 5.0, 1.0, 3.0]);
-    near(&masked, &[0.5, 0.0, 0.5, 0.0]);
-    // Anywhere else they are numbers, and ones that have no encoding; for several users too.
-    let both = model(&[1, 4])
-        .floats("hide", &[4], &hide[..2].repeat(2))
-        .node("Add", &["x", "hide"], "scores", &[])
-        .node("Softmax", &["scores"], "weights", &[])
-        .node("ReduceMin", &["scores"], "least", &[])
-        .node("Add", &["weights", "least"], "y", &[]);
-    let refused = both.compile().unwrap_err().to_string();
-    assert!(refused.contains("hide"), "{refused}");
-    let added = model(&[1, 4]).floats("hide", &[4], &[0.0, -3.4e38, 0.0, 0.0]);
-    let refused = added.node("Add", &["x", "hide"], "y", &[]).compile().unwrap_err().to_string();
-    assert!(refused.contains("hide"), "{refused}");
-}
-
-#[test]
-fn masked_places_take_no_part_whatever_their_scores() {
-    let y = model(&[1, 4])
-        .floats("hide", &[4], &[f32::MIN, 0.0, 0.0, f32::NEG_INFINITY])
-        .node("Add", &["x", "hide"], "scores", &[])
-        .node("Softmax", &["scores"], "y", &[])
-        .run(&[5_000.0, -1_000.0, -1_001.0, 400_000.0]);
-    near(&y, &[0.0, 0.731, 0.269, 0.0]);
-}
-
-#[test]
-fn rows_that_a_known_mask_hides_wholly_are_uniform() {
-    // As in onnxruntime and PyTorch: the least number swallows the scores.
-    let rows = |operator: &str, operands: &[&str], hide: f32, bias: f32| {
-        model(&[2, 4])
-            .floats("hide", &[2, 4], &[hide, hide, hide, hide, 0.0, hide, bias, 0.0])
-            .node(operator, operands, "scores", &[])
-            .node("Softmax", &["scores"], "y", &[])
-            .run(&[7.0, -2.0, 3.0, 0.0, 1.0, 2e6, 0.5, 0.0])
-    };
-    let wanted = [0.25, 0.25, 0.25, 0.25, 0.4223, 0.0, 0.4223, 0.1554];
-    near(&rows("Add", &["x", "hide"], f32::MIN, 0.5), &wanted);
-    near(&rows("Add", &["hide", "x"], f32::NEG_INFINITY, 0.5), &wanted);
-    near(&rows("Sub", &["x", "hide"], 1e30, -0.5), &wanted);
-}
-
-#[test]
-fn what_is_taken_away_hides_where_it_is_large() {
-    // As XLNet masks: `scores - 1e30 * mask`.
-    let hiding = |operands: &[&str]| {
-        model(&[1, 4])
-            .floats("large", &[], &[1e30])
-            .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
-            .node("Mul", &["x", "large"], "hide", &[])
-            .node("Sub", operands, "scores", &[])
-            .node("Softmax", &["scores"], "y", &[])
-    };
-    let y = hiding(&["values", "hide"]).run(&[0.0, 1.0, 1.0, 0.0]);
-    near(&y, &[0.5, 0.0, 0.0, 0.5]);
-    // Added, it is a number that has no encoding.
-    assert!(hiding(&["hide", "values"]).compile().is_err());
-}
-
-#[test]
-fn a_mask_that_is_written_into_another_hides() {
-    // As Llama masks: hidden places of the input within those that are known.
-    let y = model(&[1, 4])
-        .floats("one", &[], &[1.0])
-        .floats("least", &[], &[f32::MIN])
-        .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
-        .floats("known", &[1, 4], &[0.0, 0.0, 0.0, f32::MIN])
-        .node("Sub", &["one", "x"], "hidden", &[])
-        .node("Mul", &["hidden", "least"], "hide", &[])
-        .ints("starts", &[0])
-        .ints("ends", &[3])
-        .ints("axes", &[1])
-        .node("Slice", &["hide", "starts", "ends", "axes"], "part", &[])
-        .ints("flat", &[0, 0, 0, 1, 0, 2])
-        .ints("shape", &[1, 3, 2])
-        .node("Reshape", &["flat", "shape"], "places", &[])
-        .node("ScatterND", &["known", "places", "part"], "mask", &[])
-        .node("Add", &["values", "mask"], "scores", &[])
-        .node("Softmax", &["scores"], "y", &[])
-        .run(&[1.0, 1.0, 0.0, 1.0]);
-    near(&y, &[0.3775, 0.6225, 0.0, 0.0]);
-}
-
-#[test]
-fn a_mask_that_is_multiplied_by_the_least_number_hides() {
-    let y = model(&[1, 4])
-        .floats("one", &[], &[1.0])
-        .floats("least", &[], &[f32::MIN])
-        .floats("values", &[1, 4], &[0.5, 1.0, 2.0, 0.5])
-        .node("Sub", &["one", "x"], "hidden", &[])
-        .node("Mul", &["hidden", "least"], "hide", &[])
-        .node("Add", &["values", "hide"], "scores", &[])
-        .node("Softmax", &["scores"], "y", &[])
-        .run(&[1.0, 0.0, 0.0, 1.0]);
-    near(&y, &[0.5, 0.0, 0.0, 0.5]);
 }
 
 #[test]
@@ -504,15 +402,15 @@ fn a_size_for_a_dimension_that_no_input_has_is_refused() {
 #[test]
 fn all_operators_that_cannot_be_run_are_named_with_what_to_export_instead() {
     let built = model(&[1, 2])
-        .node("NonMaxSuppression", &["x"], "a", &[])
+        .node("DeformConv", &["x"], "a", &[])
         .node("Relu", &["a"], "b", &[])
         .node("RandomNormalLike", &["b"], "c", &[])
-        .node("NonMaxSuppression", &["c"], "y", &[]);
+        .node("DeformConv", &["c"], "y", &[]);
     let refused = built.compile().unwrap_err().to_string();
-    for wanted in ["`NonMaxSuppression to a`", "boxes and scores", "RandomNormalLike", "an input"] {
+    for wanted in ["`DeformConv to a`", "which places are read", "RandomNormalLike", "an input"] {
         assert!(refused.contains(wanted), "{refused}");
     }
-    assert_eq!(refused.matches("boxes and scores").count(), 1, "{refused}");
+    assert_eq!(refused.matches("which places are read").count(), 1, "{refused}");
 }
 
 #[test]

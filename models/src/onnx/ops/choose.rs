@@ -7,7 +7,7 @@ use crate::Result;
 use crate::onnx::node::Node;
 
 /// The most elements that are taken one after the other.
-const MAX_TAKEN: i64 = 256;
+pub(super) const MAX_TAKEN: i64 = 256;
 
 /// The `k` largest or smallest along an axis and their positions: one comparison of all for each. The element taken is
 /// then replaced by a number beyond the other end of its row, whatever numbers the row holds.
@@ -53,7 +53,7 @@ pub(crate) fn top(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// For each row along the last axis a number that its least element exceeds; with `min` one that exceeds its largest.
-fn beyond(n: &mut Node<'_, '_>, x: ValueId, min: bool) -> Result<ValueId> {
+pub(super) fn beyond(n: &mut Node<'_, '_>, x: ValueId, min: bool) -> Result<ValueId> {
     let axes = vec![n.dims(x).len() - 1];
     let kind = if min { Reduce::Max } else { Reduce::Min };
     let end = n.add(Op::Reduce { kind, axes, keep: true }, &[x])?;

@@ -2,7 +2,7 @@
 
 use nn_layers::{Binary, Dim, HostTensor, Op, Unary, ValueId};
 
-use super::attention::Mask;
+use super::masks::{self, unmasked, unmasked_as};
 use super::quantise::Scale;
 use super::shape::{common, fixed, spread};
 use super::{folded, whole};
@@ -10,13 +10,6 @@ use crate::Result;
 use crate::onnx::Score;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
-
-/// Exporters mask with numbers that no fixed-point format holds. This one has the same effect in a softmax of scores
-/// up to half of it, and several of them added up still have room.
-pub(crate) const MASKED: f64 = -1_048_576.0;
-
-/// Numbers beyond this hide, where only a softmax sees them.
-pub(crate) const HIDES: f64 = 1e9;
 
 pub(crate) fn gemm(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (a, b) = (n.input(0)?, n.input(1)?);
@@ -187,12 +180,17 @@ pub(crate) fn softmax(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, mut y) = (n.input(0)?, n.input(1)?);
-    if let Some(hidden) = hidden_by(n, x, y)? {
+    if let Some(hidden) = masks::sum(n, x, y)? {
         return Ok(vec![hidden]);
     }
     let f = match n.operator {
         // `(1 - mask) * -3.4e38` is added to scores.
         "Add" | "Mul" => {
+            if n.operator == "Mul"
+                && let Some(hidden) = masks::product(n, x, y)?
+            {
+                return Ok(vec![hidden]);
+            }
             if !all_known(n, &[x, y])? {
                 (x, y) = (unmasked(n, x)?, unmasked(n, y)?);
             }
@@ -205,6 +203,7 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             if !all_known(n, &[x, y])? {
                 let taken = n.score.map(Score::turned);
                 (x, y) = (unmasked(n, x)?, unmasked_as(n, y, taken)?);
+                x = masks::whole_beside(n, x, y)?;
             }
             Binary::Sub
         }
@@ -231,30 +230,6 @@ pub(crate) fn binary(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
         other => return Err(n.unsupported(format!("as {other}"))),
     };
     Ok(vec![n.binary_op(f, x, y)?])
-}
-
-/// A sum or difference of scores and known numbers of which some hide: hidden scores are replaced, so that they take no
-/// part whatever they are, and a row of which all are hidden is uniform.
-fn hidden_by(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Option<ValueId>> {
-    if n.score != Some(Score::Added) || !["Add", "Sub"].contains(&n.operator) {
-        return Ok(None);
-    }
-    let taken_away = n.operator == "Sub";
-    let (scores, mask, known) = match (n.to.graph.known(x)?, n.to.graph.known(y)?) {
-        (None, Some(known)) => (x, y, known),
-        (Some(known), None) if !taken_away => (y, x, known),
-        _ => return Ok(None),
-    };
-    // The mask of a step in which all positions count.
-    if n.to.grows() && known.uniform() == Some(0.0) && n.dims(mask).len() <= n.dims(scores).len() {
-        return Ok(Some(scores));
-    }
-    let added = if taken_away { known.map(|v| -v) } else { known };
-    let secret = n.to.graph.public_behind(mask).is_none();
-    match Mask::of_numbers(n, &added, secret)? {
-        Some(mask) => mask.applied(n, scores).map(Some),
-        None => Ok(None),
-    }
 }
 
 /// A product of which a factor may be a scale that depends on the input.
@@ -289,34 +264,6 @@ pub(crate) fn all_known(n: &Node<'_, '_>, values: &[ValueId]) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// A constant whose numbers that hide, by their size alone, became [`MASKED`], if they reach a softmax.
-pub(crate) fn unmasked(n: &mut Node<'_, '_>, x: ValueId) -> Result<ValueId> {
-    unmasked_as(n, x, n.score)
-}
-
-fn unmasked_as(n: &mut Node<'_, '_>, x: ValueId, score: Option<Score>) -> Result<ValueId> {
-    if score.is_none() {
-        return Ok(x);
-    }
-    let Some(value) = n.to.graph.known(x)? else { return Ok(x) };
-    let same = |v: &f64| unmasked_number(score, *v) == *v;
-    if value.is_int() || value.floats().iter().all(same) {
-        return Ok(x);
-    }
-    let tame = value.map(|v| unmasked_number(score, v));
-    let (name, secret) = (n.attributes.name, n.to.graph.is_secret(x));
-    Ok(if secret { n.to.graph.weight(name, tame) } else { n.to.graph.public(name, tame) })
-}
-
-/// [`MASKED`], or its opposite, for a number that hides.
-pub(crate) fn unmasked_number(score: Option<Score>, value: f64) -> f64 {
-    match score {
-        Some(Score::Added) if value <= -HIDES => MASKED,
-        Some(Score::TakenAway) if value >= HIDES => -MASKED,
-        _ => value,
-    }
 }
 
 pub(crate) fn variadic(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
@@ -455,6 +402,9 @@ fn by_logarithm(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<ValueId>
 pub(crate) fn select(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let c = n.input(0)?;
     let (x, y) = (n.input(1)?, n.input(2)?);
+    if let Some(hidden) = masks::choice(n, c, [x, y])? {
+        return Ok(vec![hidden]);
+    }
     let all = all_known(n, &[c, x, y])?;
     let (x, y) = if all { (x, y) } else { (unmasked(n, x)?, unmasked(n, y)?) };
     let Some(condition) = n.to.graph.public_behind(c).filter(|_| !all) else {

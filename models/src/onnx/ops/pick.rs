@@ -3,7 +3,7 @@
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Reduce, ValueId};
 
 use super::shape::{fixed, spread};
-use super::{math, places};
+use super::{masks, math, places};
 use crate::Result;
 use crate::onnx::node::Node;
 
@@ -200,7 +200,7 @@ fn parts_at(
 fn replacement(n: &mut Node<'_, '_>, mut x: ValueId) -> Result<(ValueId, ValueId, Option<Binary>)> {
     let mut new = n.input(2)?;
     if !math::all_known(n, &[x, new])? {
-        (x, new) = (math::unmasked(n, x)?, math::unmasked(n, new)?);
+        (x, new) = (masks::unmasked(n, x)?, masks::unmasked(n, new)?);
     }
     let f = match n.attributes.text("reduction").unwrap_or("none") {
         "none" | "" => None,

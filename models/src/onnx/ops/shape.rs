@@ -2,7 +2,7 @@
 
 use nn_layers::{Binary, Dim, HostTensor, MAX_ELEMENTS, Op, Unary, ValueId};
 
-use super::{math, whole};
+use super::{masks, whole};
 use crate::Result;
 use crate::onnx::dtype;
 use crate::onnx::node::Node;
@@ -236,7 +236,7 @@ pub(crate) fn pad(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
             };
             // Values that reach a softmax are hidden by a number that has an encoding.
             let known = n.to.graph.known(x)?.is_some();
-            let value = if known { value } else { math::unmasked_number(n.score, value) };
+            let value = if known { value } else { masks::unmasked_number(n.score, value) };
             Ok(vec![bordered(n, x, before, after, value)?])
         }
         mode @ ("edge" | "reflect" | "wrap") => {

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
-use super::super::attention::{Heads, Mask, four, rotated, rows_at, split_heads};
-use super::super::math::{self, MASKED};
+use super::super::attention::{Heads, four, rotated, rows_at, split_heads};
+use super::super::masks::{HIDES, Mask};
+use super::super::math;
 use super::super::shape::fixed;
 use super::quantised::{Sides, product_of_integers};
 use crate::Result;
@@ -338,11 +339,22 @@ fn attended(
     if let Some(more) = more {
         scores = n.binary_op(Binary::Add, scores, more)?;
     }
+    let mut counts = seen(n, [queries, keys], window)?;
     if let Some(mask) = mask {
-        let hides = padding(n, mask, [batch, queries, keys])?;
-        scores = n.binary_op(Binary::Add, scores, hides)?;
+        let given = unpadded(n, mask, [batch, queries, keys])?;
+        let filter = n.attributes.float("mask_filter_value", FILTER);
+        if filter <= -HIDES {
+            counts = Some(match counts {
+                Some(counts) => n.binary_op(Binary::Mul, given, counts)?,
+                None => given,
+            });
+        } else {
+            let one = n.whole(1)?;
+            let padded = n.binary_op(Binary::Sub, one, given)?;
+            let filter = math::times(n, padded, filter)?;
+            scores = n.binary_op(Binary::Add, scores, filter)?;
+        }
     }
-    let counts = seen(n, [queries, keys], window)?;
     scores = Mask::by_place(counts).hidden(n, scores)?;
     let mut weights = n.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
     if shared != count {
@@ -376,15 +388,15 @@ fn seen(
     Ok(Some(n.to.graph.public(n.attributes.name, values)))
 }
 
-/// The numbers that are added to the scores of padded keys: of a mask of 0 and 1 for each key, or for each query and
-/// key, of the lengths of the keys, or of their ends followed by their beginnings.
-fn padding(
+/// 1 for keys that are no padding: of a mask of 0 and 1 for each key, or for each query and key, of the lengths of the
+/// keys, or of their ends followed by their beginnings.
+fn unpadded(
     n: &mut Node<'_, '_>,
     mask: ValueId,
     [batch, queries, keys]: [usize; 3],
 ) -> Result<ValueId> {
     let dims = n.dims(mask);
-    let counts = match *dims {
+    match *dims {
         [rows] if rows == batch || rows == 2 * batch => {
             let place = HostTensor::integers([keys], (0..keys as i64).collect())?;
             let place = n.to.graph.public(n.attributes.name, place);
@@ -392,25 +404,19 @@ fn padding(
             let ends = fixed(n, ends, &[batch, 1, 1, 1])?;
             let counts = n.binary_op(Binary::Less, place, ends)?;
             if rows == batch {
-                counts
-            } else {
-                let starts = n.part(mask, 0, batch, rows)?;
-                let starts = fixed(n, starts, &[batch, 1, 1, 1])?;
-                let begun = n.binary_op(Binary::GreaterEqual, place, starts)?;
-                n.binary_op(Binary::And, counts, begun)?
+                return Ok(counts);
             }
+            let starts = n.part(mask, 0, batch, rows)?;
+            let starts = fixed(n, starts, &[batch, 1, 1, 1])?;
+            let begun = n.binary_op(Binary::GreaterEqual, place, starts)?;
+            n.binary_op(Binary::And, counts, begun)
         }
-        [b, own] if b == batch && own == keys => positive(n, mask, &[batch, 1, 1, keys])?,
+        [b, own] if b == batch && own == keys => positive(n, mask, &[batch, 1, 1, keys]),
         [b, q, own] if b == batch && q == queries && own == keys => {
-            positive(n, mask, &[batch, 1, queries, keys])?
+            positive(n, mask, &[batch, 1, queries, keys])
         }
-        _ => return Err(n.unsupported(format!("with a mask of shape {dims:?}"))),
-    };
-    let filter = n.attributes.float("mask_filter_value", FILTER);
-    let filter = if filter <= -1e9 { MASKED } else { filter };
-    let one = n.whole(1)?;
-    let hidden = n.binary_op(Binary::Sub, one, counts)?;
-    math::times(n, hidden, filter)
+        _ => Err(n.unsupported(format!("with a mask of shape {dims:?}"))),
+    }
 }
 
 fn positive(n: &mut Node<'_, '_>, mask: ValueId, dims: &[usize]) -> Result<ValueId> {

@@ -12,7 +12,9 @@ use ring_arith::{CpuEngine, EngineTensor, Tensor};
 use rss_protocols::Rss;
 
 use super::super::super::{ImportOptions, import, node, ops};
-use super::{CaseProto, FORMS, Form, Outcome, answered, decoded, differ, in_form, of, shipped};
+use super::{
+    CaseProto, FORMS, Form, Outcome, answered, decoded, differ, found, in_form, of, shipped,
+};
 
 /// Names the file into which the table is to be written.
 const VARIABLE: &str = "TREFOIL_ONNX_TABLE";
@@ -99,7 +101,7 @@ fn on_shares(case: &CaseProto, form: Form) -> Option<Result<String, String>> {
     let unit = f64::from(u8::from(
         case.name.contains("quant") || case.name.starts_with('q') || case.name.contains("qlinear"),
     ));
-    if let Some(difference) = differ(&results, &wanted, 2e-3, 4e-3, unit) {
+    if let Some(difference) = differ(&found(case, results.clone()), &wanted, 2e-3, 4e-3, unit) {
         return Some(Err(format!("{} {form:?} on shares: {difference}", case.name)));
     }
     let numbers: usize = results.iter().map(HostTensor::len).sum();
