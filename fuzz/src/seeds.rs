@@ -24,7 +24,7 @@ use trefoil::wire::{
     Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
     header,
 };
-use trefoil::{About, Digest, Id, Input, OutputTensor, Preprocess, Text};
+use trefoil::{About, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text};
 use trefoil::{protocols::ProtocolChoice, saved::SavedShare};
 
 /// Largest shipped file that serves as a seed.
@@ -526,6 +526,7 @@ fn about() -> About {
             stop: vec![2, 50256],
         }),
         guard: vec!["conv1".to_owned()],
+        longer: vec![Longer { positions: 4, guard: vec!["conv1".to_owned()] }],
         numbers: false,
         preprocess: Preprocess::default(),
         labels: vec!["zero".to_owned(), "one".to_owned()],

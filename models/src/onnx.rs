@@ -51,6 +51,8 @@ pub struct ImportOptions {
     training: bool,
     /// The result of each step of a language model.
     answers: Answers,
+    /// The positions of each step of a language model.
+    positions: Option<usize>,
 }
 
 /// The result of each step of a language model that keeps keys and values: one whose graph has states.
@@ -69,6 +71,14 @@ impl ImportOptions {
     #[must_use]
     pub fn with_answers(mut self, answers: Answers) -> Self {
         self.answers = answers;
+        self
+    }
+
+    /// Gives each step of a language model this number of positions. Plans for several numbers of them go on from the same
+    /// caches. Other models stay as they are.
+    #[must_use]
+    pub fn with_positions(mut self, positions: usize) -> Self {
+        self.positions = Some(positions);
         self
     }
 

@@ -21,7 +21,6 @@ use trefoil::{
     config::{ClientConfig, check_name},
     images::{self, Reading},
     links,
-    program::Program,
     store::{Range, Readers},
     tables::{Column, Schema, TableOptions},
     text::{Tokenizer, text_of},
@@ -209,14 +208,14 @@ impl Connection {
     }
 
     /// Secret-shares a model among the servers.
-    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None, text=None))]
+    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None, text=None, prompt_steps=None))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn put(
         &self,
         py: Python<'_>,
         name: String,
-        model: PyRef<'_, Model>,
+        model: Py<Model>,
         readers: Option<Vec<String>>,
         ranges: Vec<Option<(f64, f64)>>,
         labels: Vec<String>,
@@ -224,17 +223,19 @@ impl Connection {
         replace: bool,
         progress: Option<Bound<'_, PyAny>>,
         text: Option<Texts>,
+        prompt_steps: Option<Vec<usize>>,
     ) -> PyResult<()> {
         check_name("model", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
-        let (compiled, plan) = (model.compiled().clone(), model.plan());
+        let model = model.get();
+        let compiled = model.compiled().clone();
+        let program = py.detach(|| model.program(prompt_steps.as_deref()))?;
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
         self.watched(
             py,
             || sent.tell(progress.as_ref()),
             move |client| {
-                let program = Program::new((*plan).clone().with_guard(true))?;
                 let mut about = program.about(Preprocess::default(), labels)?;
                 let mut tokenizer = Vec::new();
                 if let Some((path, form, stops)) = text {

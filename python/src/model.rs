@@ -6,6 +6,10 @@ use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyBytes};
+use trefoil::{
+    import::{PROMPT_STEPS, with_longer_steps},
+    program::Program,
+};
 
 use crate::errors::{Failure, Kind, Result};
 
@@ -17,10 +21,28 @@ pub(crate) struct Model {
     compiled: Arc<Compiled>,
     plan: Arc<Plan>,
     frac: u32,
+    /// Its file, if it was imported from one, and the options.
+    source: Option<(Source, ImportOptions)>,
+}
+
+/// A model's file, or its bytes.
+#[derive(Clone)]
+enum Source {
+    File(std::path::PathBuf),
+    Bytes(Arc<[u8]>),
 }
 
 /// A name, dimensions and whether it consists of integers.
 type Described = (String, Vec<usize>, bool);
+
+impl Source {
+    fn read(&self, options: &ImportOptions) -> models::Result<Graph> {
+        match self {
+            Self::File(path) => onnx::import_file(path, options),
+            Self::Bytes(bytes) => onnx::import(bytes, options),
+        }
+    }
+}
 
 #[pymethods]
 impl Model {
@@ -38,15 +60,14 @@ impl Model {
             |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
         let options = dims.iter().fold(ImportOptions::default(), sized);
         let options = options.with_answers(if token { Answers::Token } else { Answers::Logits });
-        let graph: Result<Graph> = if let Ok(bytes) = source.cast::<PyBytes>() {
-            let bytes = bytes.as_bytes();
-            py.detach(|| Ok(onnx::import(bytes, &options)?))
-        } else {
-            let path: std::path::PathBuf = source.extract()?;
-            py.detach(|| Ok(onnx::import_file(&path, &options)?))
+        let source = match source.cast::<PyBytes>() {
+            Ok(bytes) => Source::Bytes(bytes.as_bytes().into()),
+            Err(_) => Source::File(source.extract()?),
         };
-        let graph = graph?;
-        Ok(py.detach(|| Self::of(graph, frac))?)
+        Ok(py.detach(|| {
+            let model = Self::of(source.read(&options)?, frac)?;
+            Ok::<_, Failure>(Self { source: Some((source, options)), ..model })
+        })?)
     }
 
     /// Fraction bits of inputs and results.
@@ -200,7 +221,25 @@ impl Model {
     /// A model that is planned already, which cannot be trained.
     pub(crate) fn ready(compiled: Compiled, frac: u32) -> Self {
         let plan = Arc::new(compiled.plan.clone());
-        Self { graph: None, compiled: Arc::new(compiled), plan, frac }
+        Self { graph: None, compiled: Arc::new(compiled), plan, frac, source: None }
+    }
+
+    /// The program for servers, with a guard. Of a language model that came from a file it also has steps of these numbers of
+    /// positions, if it can: unless they are given, that is no error.
+    pub(crate) fn program(&self, lengths: Option<&[usize]>) -> Result<Program> {
+        let program = Program::new((*self.plan).clone().with_guard(true))?;
+        let Some((source, options)) = &self.source else { return Ok(program) };
+        let read = |positions| {
+            let graph = source.read(&options.clone().with_positions(positions));
+            graph.map_err(|cause| trefoil::Error::input("model", cause))
+        };
+        let plan = PlanOptions::default().with_frac(self.frac);
+        let values = &self.compiled.weights;
+        let steps = lengths.unwrap_or(&PROMPT_STEPS);
+        match with_longer_steps(program.clone(), values, steps, &plan, read) {
+            Err(_) if lengths.is_none() => Ok(program),
+            made => Ok(made?),
+        }
     }
 
     pub(crate) fn graph(&self) -> Option<&Graph> {

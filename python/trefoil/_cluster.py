@@ -279,6 +279,7 @@ class Cluster:
         ranges: dict[str, tuple[float, float]] | None = None, labels: Sequence[str] = (), replace: bool = False,
         progress: bool = False, schema: str | os.PathLike[str] | None = None,
         tokenizer: str | os.PathLike[str] | None = None, form: str = "{}", stop: Sequence[str] = (),
+        prompt_steps: Sequence[int] | None = None,
     ) -> None:
         """Secret-share a model among the servers.
 
@@ -306,6 +307,9 @@ class Cluster:
             The text around what a person says to a language model, with ``{}`` in its place.
         stop : sequence of str
             Tokens behind which an answer ends, as the tokenizer has them.
+        prompt_steps : sequence of int, optional
+            Tokens in each of the longer steps by which a language model from a file also reads a prompt, at most four
+            numbers. Unless given, 4 and 16 where the model has them; ``()`` for none.
 
         Raises
         ------
@@ -325,7 +329,8 @@ class Cluster:
             described = None if schema is None else os.fspath(schema)
             who, names = _who(readers), list(labels)
             text = None if tokenizer is None else (os.fspath(tokenizer), form, list(stop))
-            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at, text))
+            steps = None if prompt_steps is None else [int(n) for n in prompt_steps]
+            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at, text, steps))
 
     def infer(
         self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False, drop: Sequence[str] = (),

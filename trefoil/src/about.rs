@@ -63,6 +63,20 @@ pub struct About {
     /// Empty if the model is without a guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guard: Vec<String>,
+    /// Steps of more positions that it takes as well, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub longer: Vec<Longer>,
+}
+
+/// A step of a conversation that adds more positions than usual: a prompt goes in by those.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Longer {
+    /// The positions that it adds.
+    pub positions: u32,
+    /// The layers over which it has a guard, as [`About::guard`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guard: Vec<String>,
 }
 
 /// As serde asks for it.
@@ -254,7 +268,8 @@ impl About {
                 "at most 100000 labels of at most 256 bytes each and 1 MiB together are kept",
             );
         }
-        if self.guard.len() > LAYERS || self.guard.iter().any(|name| name.len() > NAME) {
+        let guarded = || self.longer.iter().flat_map(|step| &step.guard).chain(&self.guard);
+        if guarded().count() > LAYERS || guarded().any(|name| name.len() > NAME) {
             return bad("at most 100000 layers with names of at most 256 bytes are guarded");
         }
         let counts = [self.inputs.len(), self.outputs.len()];
@@ -278,8 +293,7 @@ impl About {
         }
         let given = self.inputs.iter().map(|input| &input.name);
         let given = given.chain(self.outputs.iter().map(|output| &output.name));
-        if let Some(name) = given.chain(&self.guard).find(|name| name.chars().any(char::is_control))
-        {
+        if let Some(name) = given.chain(guarded()).find(|name| name.chars().any(char::is_control)) {
             return bad(&format!("the name {name:?} has a control character; rename it"));
         }
         let bits = self.outputs.iter().map(|output| output.fraction_bits).max();
@@ -395,17 +409,40 @@ impl About {
     /// # Errors
     /// [`Error::Refused`] if it is not about as many layers, [`Error::OutOfRange`] if numbers of one left their range.
     pub fn check_guard(&self, left: &[u64]) -> Result<()> {
-        if left.len() != self.guard.len() {
-            let reason = "they did not return what the model's guard says of each layer";
-            return Err(Error::refused("servers", reason));
+        check_guard(&self.guard, left)
+    }
+
+    /// [`About::check_guard`] of steps that add these numbers of positions, one after the other.
+    ///
+    /// # Errors
+    /// As [`About::check_guard`].
+    pub fn check_guards(&self, steps: impl Iterator<Item = usize>, mut left: &[u64]) -> Result<()> {
+        if self.guard.is_empty() {
+            return Ok(());
         }
-        let outside = left.iter().zip(&self.guard).filter(|(word, _)| **word != 0);
-        let layers: Vec<_> = outside.map(|(_, name)| name.clone()).collect();
-        match layers.split_first() {
-            None => Ok(()),
-            Some((first, others)) => {
-                Err(Error::OutOfRange { layer: first.clone(), others: others.len() })
-            }
+        for positions in steps {
+            let longer = self.longer.iter().find(|step| step.positions as usize == positions);
+            let layers = longer.map_or(&self.guard, |step| &step.guard);
+            let (own, others) = left.split_at_checked(layers.len()).unwrap_or((left, &[]));
+            check_guard(layers, own)?;
+            left = others;
+        }
+        check_guard(&[], left)
+    }
+}
+
+/// Checks what a guard says of these layers.
+fn check_guard(layers: &[String], left: &[u64]) -> Result<()> {
+    if left.len() != layers.len() {
+        let reason = "they did not return what the model's guard says of each layer";
+        return Err(Error::refused("servers", reason));
+    }
+    let outside = left.iter().zip(layers).filter(|(word, _)| **word != 0);
+    let layers: Vec<_> = outside.map(|(_, name)| name.clone()).collect();
+    match layers.split_first() {
+        None => Ok(()),
+        Some((first, others)) => {
+            Err(Error::OutOfRange { layer: first.clone(), others: others.len() })
         }
     }
 }

@@ -11,6 +11,9 @@ use ring_arith::Tensor;
 
 use crate::{About, Error, Preprocess, Result, program::Program};
 
+/// Positions of the longer steps that language models take unless their owners say otherwise.
+pub const PROMPT_STEPS: [usize; 2] = [4, 16];
+
 /// A model ready to be shared.
 pub struct Imported {
     /// The plan, which is public.
@@ -35,22 +38,36 @@ impl Imported {
     /// # Errors
     /// As [`Program::new`].
     pub fn without_guard(self) -> Result<Self> {
-        let program = Program::new(self.program.plan().clone().with_guard(false))?;
-        let about = About { guard: Vec::new(), ..self.about };
+        let program = self.program.with_guard(false)?;
+        self.with_program(program)
+    }
+
+    /// The same model by another program, whose guard and steps the description then has.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there are too many.
+    pub fn with_program(self, program: Program) -> Result<Self> {
+        let own = program.about(Preprocess::default(), Vec::new())?;
+        let about = About { guard: own.guard, longer: own.longer, ..self.about };
+        about.check()?;
         Ok(Self { program, about, ..self })
     }
 }
 
-/// Reads an ONNX file. `dims` gives dimensions that the file leaves open their size, by name; `answers` says what each step
-/// of a language model returns.
+/// The options of an import: `dims` gives dimensions that a file leaves open their size, by name; `answers` says what each
+/// step of a language model returns.
+pub fn options(dims: &[(String, usize)], answers: Answers) -> ImportOptions {
+    let sized =
+        |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
+    dims.iter().fold(ImportOptions::default().with_answers(answers), sized)
+}
+
+/// Reads an ONNX file.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file, and the node that is not acceptable.
-pub fn graph(path: &Path, dims: &[(String, usize)], answers: Answers) -> Result<Graph> {
-    let sized =
-        |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
-    let options = dims.iter().fold(ImportOptions::default().with_answers(answers), sized);
-    checked(&path.display().to_string(), || onnx::import_file(path, &options))
+pub fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
+    checked(&path.display().to_string(), || onnx::import_file(path, options))
 }
 
 /// Reads an ONNX file in memory and plans it. `what` names the model in errors.
@@ -100,4 +117,32 @@ pub fn plan(
     let about = program.about(preprocess, labels).map_err(|cause| bad(&cause))?;
     about.check().map_err(|cause| bad(&cause))?;
     Ok(Imported { program, about, values: compiled.weights })
+}
+
+/// The program of a language model with longer steps, which add these numbers of positions; those that its usual steps add,
+/// and fewer, are left out. `values` are its weights, and `read` reads its graph for steps of so many. Of other models it is
+/// the same program.
+///
+/// # Errors
+/// Those of `read`; [`Error::Refused`] if longer steps are not of the same network.
+pub fn with_longer_steps(
+    program: Program,
+    values: &[HostTensor],
+    lengths: &[usize],
+    options: &PlanOptions,
+    read: impl Fn(usize) -> Result<Graph>,
+) -> Result<Program> {
+    let Some(usual) = program.plan().new_positions() else { return Ok(program) };
+    let guard = !program.plan().guarded().is_empty();
+    let mut longer = Vec::new();
+    for &length in lengths.iter().filter(|&&length| length > usual) {
+        // One at a time: each has the weights once more.
+        let Compiled { plan, weights } = Compiled::new(&read(length)?, options)?;
+        if weights != values {
+            let reason = format!("its weights differ in steps of {length} positions");
+            return Err(Error::refused("model", reason));
+        }
+        longer.push(Program::new(plan.with_guard(guard))?);
+    }
+    program.with_longer(longer)
 }

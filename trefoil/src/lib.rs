@@ -40,7 +40,7 @@ mod testing;
 
 pub use cluster_protocols as protocols;
 
-pub use about::{About, Input, OutputTensor, Preprocess, Text};
+pub use about::{About, Input, Longer, OutputTensor, Preprocess, Text};
 pub use error::{Accusation, Error, Result};
 pub use id::{Digest, Id};
 

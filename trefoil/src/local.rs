@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_server_that_changes_a_bit_of_any_message_is_noticed_before_anything_is_released() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/data/digits.onnx");
-        let graph = crate::import::graph(&file, &[], Default::default()).unwrap();
+        let graph = crate::import::graph(&file, &Default::default()).unwrap();
         let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
         let weights = compiled.plan.encode_weights(&compiled.weights).unwrap();
         let program = Program::new(compiled.plan.with_guard(true)).unwrap();

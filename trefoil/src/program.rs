@@ -1,9 +1,11 @@
 //! The programs that run on the servers: plans over any protocol.
 
+mod steps;
+
 use std::sync::OnceLock;
 
-use mpc_core::{Deal, Linear, Operand, Protocol, SecretTensor, ShareTensor};
-use nn_layers::{Caches, Observer, Plan, Sizes};
+use mpc_core::{Deal, Linear, Protocol, ShareTensor};
+use nn_layers::{Observer, Plan, Sizes};
 use ring_arith::{EngineTensor, Shape, Tensor, View};
 
 use crate::{
@@ -11,33 +13,10 @@ use crate::{
     memory, store::Range,
 };
 
+pub use steps::{Given, Steps};
+
 /// The positions before a step whose cost a model's owner learns.
 const USUAL_PAST: usize = 127;
-
-/// The most steps of a conversation in one job.
-const MOST_STEPS: usize = 1024;
-
-/// Steps of a conversation that run in one job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
-    /// The positions before the first.
-    pub at: usize,
-    /// Their number.
-    pub all: usize,
-    /// Those with inputs, which come first. The input of another is the first result of the step before.
-    pub given: usize,
-    /// The positions before the last.
-    pub last: usize,
-}
-
-/// The inputs of a step.
-#[derive(Debug)]
-pub enum Given<'a, S> {
-    /// Shared by a client, of these shapes.
-    Shared(&'a [Shape], Shares),
-    /// The first result of the step before.
-    Result(S),
-}
 
 /// A plan that has been checked.
 #[derive(Debug, Clone)]
@@ -49,31 +28,24 @@ pub struct Program {
     whole: bool,
     /// The most examples that may run together, once that has been found out.
     together: OnceLock<usize>,
-}
-
-impl Steps {
-    /// The sizes of the last step, which is the largest.
-    #[must_use]
-    pub fn sizes(&self) -> Sizes {
-        Sizes { batch: 1, past: self.last }
-    }
-
-    /// The number of answers: one behind the last input, and one of each step after that.
-    #[must_use]
-    pub fn answers(&self) -> usize {
-        self.all - self.given.saturating_sub(1)
-    }
+    /// The same network for steps of more positions, the longest first: a prompt goes in by those.
+    longer: Vec<Self>,
 }
 
 impl Program {
-    /// Reads a plan that a client sent.
+    /// Reads a plan that a client sent, or a list of plans: one, and those for steps of more positions.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is not a plan, or is not sound.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let plan = serde_json::from_slice(bytes)
-            .map_err(|cause| refused(format_args!("its plan is not sound: {cause}")))?;
-        Self::new(plan)
+        let unsound = |cause| refused(format_args!("its plan is not sound: {cause}"));
+        if !bytes.starts_with(b"[") {
+            return Self::new(serde_json::from_slice(bytes).map_err(unsound)?);
+        }
+        let plans: Vec<Plan> = serde_json::from_slice(bytes).map_err(unsound)?;
+        let mut programs = plans.into_iter().map(Self::new);
+        let first = programs.next().ok_or_else(|| refused("it has no plan"))??;
+        first.with_longer(programs.collect::<Result<_>>()?)
     }
 
     /// Takes a plan.
@@ -82,8 +54,13 @@ impl Program {
     /// [`Error::Refused`] if the model returns nothing, its shapes do not fit together, or what it returns in a
     /// conversation grows.
     pub fn new(plan: Plan) -> Result<Self> {
-        let mut program =
-            Self { plan, digest: Digest::default(), whole: false, together: OnceLock::new() };
+        let mut program = Self {
+            plan,
+            digest: Digest::default(),
+            whole: false,
+            together: OnceLock::new(),
+            longer: Vec::new(),
+        };
         program.digest = Digest::of(&[&program.to_bytes()?]);
         if program.plan.outputs().next().is_none() {
             return Err(refused("it has no output"));
@@ -106,26 +83,6 @@ impl Program {
     #[must_use]
     pub fn keeps_state(&self) -> bool {
         !self.plan.states().is_empty()
-    }
-
-    /// Checks that clients send and get the same shapes at each step.
-    fn check_step(&self) -> Result<()> {
-        let outputs = |past| {
-            let shapes = self.plan.output_shapes(self.sizes_behind(past)).map_err(refused)?;
-            Ok::<_, Error>(
-                self.plan.step_outputs().map(|at| shapes[at].clone()).collect::<Vec<_>>(),
-            )
-        };
-        if self.plan.fixed_batch().is_some_and(|batch| batch != 1) {
-            return Err(refused("a conversation has one example; import it for batch 1"));
-        }
-        if self.plan.step_inputs().next().is_none() || self.plan.step_outputs().next().is_none() {
-            return Err(refused("a step takes or returns nothing but what servers keep"));
-        }
-        if outputs(0)? != outputs(1)? {
-            return Err(refused("what a step returns grows with the positions before it"));
-        }
-        Ok(())
     }
 
     /// The sizes for which a model's owner learns the cost: one batch; a step of a conversation behind 127 positions.
@@ -167,12 +124,28 @@ impl Program {
         ranges
     }
 
-    /// The plan, written.
+    /// The plan, or a list of it and those for steps of more positions, written.
     ///
     /// # Errors
     /// [`Error::Internal`] if it cannot be written, which does not happen.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(&self.plan).map_err(|cause| Error::Internal(format!("plan: {cause}")))
+        let written = if self.longer.is_empty() {
+            serde_json::to_vec(&self.plan)
+        } else {
+            let longer = self.longer.iter().map(|program| &program.plan);
+            serde_json::to_vec(&std::iter::once(&self.plan).chain(longer).collect::<Vec<_>>())
+        };
+        written.map_err(|cause| Error::Internal(format!("plan: {cause}")))
+    }
+
+    /// The same program with this guard over its answers, or without one.
+    ///
+    /// # Errors
+    /// As [`Program::new`].
+    pub fn with_guard(&self, guard: bool) -> Result<Self> {
+        let longer = self.longer.iter().map(|program| program.with_guard(guard));
+        let longer = longer.collect::<Result<Vec<_>>>()?;
+        Self::new(self.plan.clone().with_guard(guard))?.with_longer(longer)
     }
 
     /// A hash of the plan: equal where the same program would run the same steps.
@@ -205,8 +178,14 @@ impl Program {
             numbers: false,
             label: None,
             text: None,
-            guard: self.plan.guarded().into_iter().map(shortened).collect(),
+            guard: self.guard(),
+            longer: self.longer.iter().map(Self::longer_step).collect(),
         })
+    }
+
+    /// The layers under guard.
+    fn guard(&self) -> Vec<String> {
+        self.plan.guarded().into_iter().map(shortened).collect()
     }
 
     /// Shapes of the weights, in order.
@@ -291,58 +270,6 @@ impl Program {
             return Err(refused(reason));
         }
         Ok(sizes)
-    }
-
-    /// Checks a client's steps behind `at` positions: `inputs` are the shapes of the inputs of the first steps, one step after
-    /// the other. `goes_on` is true if the others may go on from results ([`About::goes_on`]).
-    ///
-    /// # Errors
-    /// [`Error::Refused`] that states what a step takes.
-    pub fn steps(&self, inputs: &[Shape], all: usize, at: usize, goes_on: bool) -> Result<Steps> {
-        let each = self.plan.step_inputs().count();
-        if !(1..=MOST_STEPS).contains(&all) {
-            return Err(refused(format_args!("{all} steps; 1 to {MOST_STEPS} run in one job")));
-        }
-        let given = inputs.len() / each;
-        if given * each != inputs.len() || given > all {
-            let inputs = inputs.len();
-            let reason = format!("{inputs} inputs for {all} steps; a step takes {each}");
-            return Err(refused(reason));
-        }
-        if given < all && !goes_on {
-            let reason = "what a step returns is not what the next one takes; give inputs for each";
-            return Err(refused(reason));
-        }
-        if all > 1 && self.output_shapes()?.iter().any(|shape| shape.dims().is_empty()) {
-            return Err(refused("a result without dimensions; its steps run one by one"));
-        }
-        let new = self.plan.new_positions().unwrap_or(0);
-        let place = |step: usize| at.saturating_add(step * new);
-        for (step, shapes) in inputs.chunks(each).enumerate() {
-            self.sizes(shapes, place(step))?;
-        }
-        Ok(Steps { at, all, given, last: place(all - 1) })
-    }
-
-    /// Words of the results of a step.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the plan's shapes do not fit together.
-    pub fn step_words(&self) -> Result<u64> {
-        let outputs = self.output_shapes()?;
-        Ok(self.plan.step_outputs().map(|at| outputs[at].len() as u64).sum())
-    }
-
-    /// Bytes that a server keeps of a conversation after a step behind `past` positions, of shares with this number of
-    /// components.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the plan does not serve so many.
-    pub fn kept_bytes(&self, past: usize, components: usize) -> Result<u64> {
-        let positions = past + self.plan.new_positions().unwrap_or(0);
-        let words = self.plan.state_words(self.sizes_behind(positions)).map_err(refused)?;
-        // The components of a word, and their sum, which products keep.
-        Ok(8 * (components as u64 + 1) * words as u64)
     }
 
     /// [`Program::batch`] of shared inputs.
@@ -457,42 +384,6 @@ impl Program {
             let seed = mpc.seed()?;
             let (mut outputs, left) =
                 self.plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
-            outputs.push(left);
-            outputs
-        };
-        Ok(outputs.iter().map(|output| output.share().clone()).collect())
-    }
-
-    /// [`Program::run`] on a step's inputs, behind the positions of `caches`, which then have the step's too.
-    ///
-    /// # Errors
-    /// As [`Program::run`].
-    pub fn run_step<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[P::Share],
-        caches: &mut Caches<SecretTensor<P>>,
-        inputs: Given<'_, P::Share>,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<P::Share>> {
-        let inputs = match inputs {
-            Given::Shared(shapes, inputs) => mpc.accept(shapes, inputs)?,
-            Given::Result(input) => vec![input],
-        };
-        let weights = self.plan.secret_weights(weights.to_vec());
-        let numbered = self.plan.step_inputs().zip(inputs);
-        let inputs: Vec<_> = numbered
-            .map(|(at, share)| {
-                Operand::Secret(SecretTensor::new(share, self.plan.input_frac(at), 64))
-            })
-            .collect();
-        let outputs = if self.plan.guarded().is_empty() {
-            self.plan.step(mpc, &weights, caches, &inputs, observer)?
-        } else {
-            let seed = mpc.seed()?;
-            let given = (inputs.as_slice(), seed);
-            let (mut outputs, left) =
-                self.plan.step_guarded(mpc, &weights, caches, given, observer)?;
             outputs.push(left);
             outputs
         };

@@ -61,8 +61,8 @@ impl Known {
     }
 }
 
-/// The positions of a step, if a model has states that grow: as many as `input_ids` or `inputs_embeds` have, one
-/// where the file and the options leave that open. A model whose caches have a fixed length has inputs like others.
+/// The positions of a step, if a model has states that grow: those of the options, or as many as `input_ids` or
+/// `inputs_embeds` have, one where both leave that open. A model whose caches have a fixed length has inputs like others.
 ///
 /// # Errors
 /// [`Error::Format`] if it has neither of these inputs.
@@ -80,7 +80,8 @@ pub(super) fn new_positions(graph: &GraphProto, options: &ImportOptions) -> Resu
             "it has keys and values of earlier steps, but no input `input_ids` or `inputs_embeds`";
         Error::format("ONNX model", reason)
     })?;
-    Ok(Some(sizes(tokens, options).get(1).copied().and_then(Result::ok).unwrap_or(1)))
+    let own = || sizes(tokens, options).get(1).copied().and_then(Result::ok);
+    Ok(Some(options.positions.or_else(own).unwrap_or(1)))
 }
 
 /// Builds the graph of a step of `new` positions, for any number of cached ones.

@@ -126,6 +126,10 @@ pub struct Put {
     /// A token behind which an answer ends, as the tokenizer has it; may be repeated
     #[arg(long = "stop", value_name = "TOKEN", requires = "tokenizer")]
     pub stops: Vec<String>,
+    /// Tokens in each of the longer steps by which a language model also reads a prompt, at most four numbers; 1 for none
+    /// [default: 4,16]
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    pub prompt_steps: Option<Vec<usize>>,
     /// Take the place of a model of yours of the same name
     #[arg(long)]
     pub replace: bool,

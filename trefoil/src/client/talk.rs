@@ -1,5 +1,7 @@
 //! A text that a language model and its client write in turn.
 
+use std::iter;
+
 use ring_arith::{Shape, Tensor};
 
 use super::{Client, Watch};
@@ -11,6 +13,9 @@ use crate::{
     wire::{MOST_TENSORS, PublicModel},
 };
 
+/// The cost of a step beside that of its tokens, in those of one more token.
+const STEP: usize = 16;
+
 /// The largest number of a token.
 const MOST_TOKEN: u64 = 1 << 32;
 
@@ -20,6 +25,8 @@ pub struct Talk {
     model: String,
     version: Id,
     about: About,
+    /// The positions of a step, in the lengths that the model takes.
+    lengths: Vec<usize>,
     /// The tokens that the model has, where that is known.
     range: Option<Range>,
     conversation: Id,
@@ -48,8 +55,10 @@ impl Talk {
                           values of earlier steps, exported for one token at a time, and with --answers token";
             return Err(Error::input(format_args!("model `{model}`"), reason));
         }
+        let longer = about.longer.iter().map(|step| step.positions as usize);
+        let lengths = longer.chain([1]).collect();
         let (model, conversation, said) = (model.to_owned(), Id::random()?, Vec::new());
-        Ok(Self { model, version, about, range, conversation, said, kept: 0, held: false })
+        Ok(Self { model, version, about, lengths, range, conversation, said, kept: 0, held: false })
     }
 
     /// The tokens so far.
@@ -114,40 +123,40 @@ impl Talk {
         watch: &dyn Watch,
     ) -> Result<(Vec<u64>, Total)> {
         let mut cost: Option<Total> = None;
-        // As many at once as a request has inputs.
-        while self.said.len() - self.kept > MOST_TENSORS {
-            let end = self.kept + MOST_TENSORS;
-            self.step(client, end, MOST_TENSORS as u32, &mut cost, watch)?;
-            self.kept = end;
-        }
-        let steps = match self.held {
-            true => ahead,
-            false => (self.said.len() - self.kept) as u32 + ahead - 1,
+        let requests = match self.held {
+            true => vec![(self.kept, Vec::new())],
+            false => requests(self.kept, self.said.len(), &self.lengths),
         };
-        let next = self.step(client, self.said.len(), steps, &mut cost, watch)?;
+        let mut next = Vec::new();
+        for (number, (at, given)) in requests.iter().enumerate() {
+            let ahead = if number + 1 < requests.len() { 1 } else { ahead };
+            next = self.step(client, *at, given, ahead, &mut cost, watch)?;
+        }
         self.said.extend_from_slice(&next);
         (self.kept, self.held) = (self.said.len() - 1, true);
         Ok((next, cost.ok_or_else(|| Error::Internal("no step was run".to_owned()))?))
     }
 
-    /// Runs steps, of which the first take the tokens up to `end` that the servers do not hold.
+    /// Takes `ahead` tokens behind those from number `at` on, which go in by steps of these lengths; behind the last step's
+    /// token, if there are no lengths.
     fn step(
         &self,
         client: &mut Client,
-        end: usize,
-        steps: u32,
+        at: usize,
+        lengths: &[usize],
+        ahead: u32,
         cost: &mut Option<Total>,
         watch: &dyn Watch,
     ) -> Result<Vec<u64>> {
-        let inputs = match self.held {
-            true => Vec::new(),
-            false => {
-                let dims = self.about.inputs[0].dims.as_slice();
-                let input = |&token: &u64| Ok(Tensor::new(Shape::new(dims)?, vec![token])?);
-                self.said[self.kept..end].iter().map(input).collect::<Result<Vec<_>>>()?
-            }
+        let mut start = at;
+        let input = |&length: &usize| {
+            let tokens = self.said[start..start + length].to_vec();
+            start += length;
+            Ok(Tensor::new(Shape::new(self.dims(length))?, tokens)?)
         };
-        let place = (self.conversation, self.kept as u64);
+        let inputs = lengths.iter().map(input).collect::<Result<Vec<_>>>()?;
+        let steps = inputs.len() as u32 + ahead - u32::from(!inputs.is_empty());
+        let place = (self.conversation, at as u64);
         let model = (self.model.as_str(), self.version);
         let answer = client.extend(model, place, (&inputs, steps), false, watch)?;
         let total = Total::of(&answer.costs);
@@ -155,22 +164,26 @@ impl Talk {
             Some(sum) => sum.add(&total),
             None => *cost = Some(total),
         }
-        let layers = self.about.guard.len();
         let mut outputs = answer.outputs;
-        if layers > 0 {
+        if !self.about.guard.is_empty() {
             let left = outputs.pop();
-            let left = left.as_ref().map_or(&[][..], Tensor::words);
-            if left.len() != steps as usize * layers {
-                return Err(Error::refused("servers", "they did not return what the guard says"));
-            }
-            left.chunks(layers).try_for_each(|left| self.about.check_guard(left))?;
+            let steps = lengths.iter().copied().chain(iter::repeat(1)).take(steps as usize);
+            self.about.check_guards(steps, left.as_ref().map_or(&[][..], Tensor::words))?;
         }
         let tokens = outputs.first().map_or(&[][..], Tensor::words).to_vec();
-        let answers = steps as usize - inputs.len().saturating_sub(1);
-        if tokens.len() != answers || tokens.iter().any(|&token| token > MOST_TOKEN) {
+        if tokens.len() != ahead as usize || tokens.iter().any(|&token| token > MOST_TOKEN) {
             return Err(Error::refused("servers", "they returned what are no tokens"));
         }
         Ok(tokens)
+    }
+
+    /// The shape of a step of this many tokens: all of the usual one's dimensions are 1.
+    fn dims(&self, length: usize) -> Vec<usize> {
+        let mut dims = self.about.inputs[0].dims.clone();
+        if let Some(last) = dims.last_mut() {
+            *last = length;
+        }
+        dims
     }
 
     /// Makes the servers forget the text.
@@ -179,5 +192,73 @@ impl Talk {
     /// Those of [`Client::close`].
     pub fn close(&self, client: &mut Client) -> Result<()> {
         client.close(self.conversation, &())
+    }
+}
+
+/// The requests that take a text's tokens up to `end`, of which servers have the first `kept`: for each the number of its
+/// first token, and the lengths of its steps. A longer step may begin before `kept`, and then takes some tokens once more.
+fn requests(kept: usize, end: usize, lengths: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    let mut requests: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut at = kept;
+    while at < end {
+        let steps = |length: usize| (end - at).div_ceil(length);
+        let fits = lengths.iter().copied().filter(|&length| length <= end);
+        // A step has the rounds of one token, and with each more sends and computes more.
+        let cheapest = fits.min_by_key(|&length| steps(length) * (STEP + length));
+        let length = cheapest.unwrap_or(1);
+        let (start, count) = match end.checked_sub(steps(length) * length) {
+            Some(start) => (start, steps(length)),
+            None => (at, 1),
+        };
+        for number in 0..count {
+            match requests.last_mut() {
+                Some((_, given)) if start == at && given.len() < MOST_TENSORS => given.push(length),
+                _ => requests.push((start + number * length, vec![length])),
+            }
+            at = start + (number + 1) * length;
+        }
+    }
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_goes_in_by_few_steps() {
+        let lengths = [16, 4, 1];
+        for (kept, end, wanted) in [
+            (0, 1, vec![(0, vec![1])]),
+            (0, 3, vec![(0, vec![1, 1, 1])]),
+            (0, 4, vec![(0, vec![4])]),
+            // The first three again.
+            (0, 5, vec![(0, vec![4]), (4, vec![1])]),
+            (0, 7, vec![(0, vec![4]), (3, vec![4])]),
+            (0, 30, vec![(0, vec![16]), (14, vec![16])]),
+            (0, 32, vec![(0, vec![16, 16])]),
+            (20, 31, vec![(15, vec![16])]),
+            (20, 21, vec![(20, vec![1])]),
+            (20, 22, vec![(18, vec![4])]),
+        ] {
+            assert_eq!(requests(kept, end, &lengths), wanted, "{kept} to {end}");
+        }
+        // One request has only so many inputs.
+        let all = requests(0, 16 * (MOST_TENSORS + 2), &lengths);
+        assert_eq!(all.iter().map(|(_, given)| given.len()).collect::<Vec<_>>(), [MOST_TENSORS, 2]);
+        assert_eq!(all[1].0, 16 * MOST_TENSORS);
+        // All of any text goes in, in order, and ends where it ends.
+        for (kept, end) in (0..70).flat_map(|kept| (kept + 1..71).map(move |end| (kept, end))) {
+            let mut at = kept;
+            for (start, given) in requests(kept, end, &lengths) {
+                assert!(start <= at && !given.is_empty());
+                at = start + given.iter().sum::<usize>();
+            }
+            assert_eq!(at, end);
+            assert_eq!(
+                requests(kept, end, &[1]).iter().map(|(_, given)| given.len()).sum::<usize>(),
+                end - kept
+            );
+        }
     }
 }

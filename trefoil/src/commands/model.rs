@@ -16,7 +16,7 @@ use crate::{
     client::{Client, NewModel, agree_on_line, refused_by_all},
     config::check_name,
     images::read_file,
-    import::Imported,
+    import::{self, Imported},
     local,
     output::{Output, bytes, table},
     profile::Predicted,
@@ -57,8 +57,20 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     // The model is checked in full before the servers are asked.
     let file = &arguments.file;
     let read = reading::File::open(file, &arguments.model, labels)?.read()?;
-    let reading::Read { imported, ranges, rounded, tried, unusual, .. } = read;
+    let reading::Read { imported, ranges, rounded, tried, unusual, options, .. } = read;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
+    let read = |positions| {
+        import::graph(file, &reading::options(&arguments.model).with_positions(positions))
+    };
+    let lengths = arguments.prompt_steps.as_deref();
+    let (program, values) = (imported.program.clone(), &imported.values);
+    let steps = lengths.unwrap_or(&import::PROMPT_STEPS);
+    let program = import::with_longer_steps(program, values, steps, &options, read);
+    let (imported, one_by_one) = match program {
+        Ok(program) => (imported.with_program(program)?, None),
+        Err(error) if lengths.is_none() => (imported, Some(error)),
+        Err(error) => return Err(Error::input("--prompt-steps", error)),
+    };
     let Imported { program, about, values } = imported;
     let text = |path: &PathBuf| {
         let form = arguments.form.replace("\\n", "\n");
@@ -114,6 +126,9 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
             0 => predicted.line(),
             _ => format!("behind {positions} positions of a conversation, {}", predicted.line()),
         })?;
+    }
+    if let Some(error) = one_by_one {
+        output.remark(format!("it reads prompts token by token, since {error}"))?;
     }
     if !limits(program.plan()).is_empty() {
         output.remark(range(program.plan()))?;

@@ -3,7 +3,10 @@
 
 use std::{cell::OnceCell, path::Path};
 
-use models::{data::Table, onnx::Answers};
+use models::{
+    data::Table,
+    onnx::{Answers, ImportOptions},
+};
 use nn_layers::{Graph, HostTensor, PlanOptions};
 
 use super::{check, model};
@@ -57,6 +60,8 @@ pub(super) struct Read {
     pub tried: bool,
     /// Why it has not the usual fraction bits, if it has others.
     pub unusual: Option<String>,
+    /// The options of its plan.
+    pub options: PlanOptions,
 }
 
 impl<'a> File<'a> {
@@ -65,11 +70,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// [`Error::Input`] if it is not acceptable.
     pub(super) fn open(file: &Path, reading: &'a Reading, labels: Vec<String>) -> Result<Self> {
-        let answers = match reading.answers {
-            Some(cli::Answer::Logits) => Answers::Logits,
-            Some(cli::Answer::Token) | None => Answers::Token,
-        };
-        let graph = import::graph(file, &reading.dims, answers)?;
+        let graph = import::graph(file, &options(reading))?;
         if reading.answers.is_some() && !graph.grows() {
             let reason =
                 "the model has no keys and values of earlier steps: it is no language model";
@@ -157,11 +158,13 @@ impl<'a> File<'a> {
             let preprocess = preprocess(self.reading);
             import::plan(&self.name, &self.graph, options, preprocess, self.labels.clone())
         };
-        let mut imported = plan(options)?;
+        let mut options = options.clone();
+        let mut imported = plan(&options)?;
         let Given { samples, ranges, columns, label } = self.given(&imported.about)?.clone();
         let ends = |range: &Option<Range>| range.map(|range| (range.low, range.high));
         if !ranges.is_empty() {
-            imported = plan(&options.clone().with_ranges(ranges.iter().map(ends).collect()))?;
+            options = options.with_ranges(ranges.iter().map(ends).collect());
+            imported = plan(&options)?;
         }
         // Also refuses weights without an encoding.
         let rounded = model::rounded(imported.program.plan(), &imported.values)
@@ -169,7 +172,7 @@ impl<'a> File<'a> {
         let ranges = imported.program.within_tables(ranges);
         imported.about.describe(columns, label);
         imported.about.check().map_err(|cause| Error::format(&self.name, cause))?;
-        Ok(Read { imported, samples, ranges, rounded, tried: false, unusual: None })
+        Ok(Read { imported, samples, ranges, rounded, tried: false, unusual: None, options })
     }
 
     /// Reads samples, ranges and columns at the first call.
@@ -189,6 +192,15 @@ impl<'a> File<'a> {
         let ranges = ranges_of(self.reading, &described, &samples)?;
         Ok(self.given.get_or_init(|| Given { samples, ranges, columns, label }))
     }
+}
+
+/// The options of an import.
+pub(super) fn options(reading: &Reading) -> ImportOptions {
+    let answers = match reading.answers {
+        Some(cli::Answer::Logits) => Answers::Logits,
+        Some(cli::Answer::Token) | None => Answers::Token,
+    };
+    import::options(&reading.dims, answers)
 }
 
 /// A file of samples of an input, which is read once if it is a table.

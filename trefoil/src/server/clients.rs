@@ -304,10 +304,11 @@ impl Visit<'_> {
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
         let at = positions(*at);
         let steps = program.steps(&shapes, *steps as usize, at, manifest.model()?.0.goes_on())?;
-        program.check_memory(steps.sizes(), &core.limits)?;
+        for (program, sizes) in program.largest(&shapes, &steps) {
+            program.check_memory(sizes, &core.limits)?;
+        }
         core.quotas.check_run(self.client, model, steps.all as u64)?;
-        let words = program.step_words()?.saturating_mul(steps.all as u64);
-        let (reserved, coming, inputs) = self.receive_inputs(*job, words, &shapes)?;
+        let (reserved, coming, inputs) = self.receive_inputs(*job, steps.words, &shapes)?;
         let (model, version, conversation) = (model.clone(), *version, *conversation);
         let profile = *profile;
         let extend = Extend { model, version, conversation, steps, inputs, profile };
@@ -328,11 +329,12 @@ impl Visit<'_> {
         let manifest = core.may_infer(self.client, model, version)?;
         let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
+        let program = program.for_step(&shapes);
         program.check_inputs(&shapes, at, &core.limits)?;
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = core.predict(&program, &manifest, program.sizes(&shapes, at)?);
+        let costs = core.predict(program, &manifest, program.sizes(&shapes, at)?);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
         say(self.channel, &Reply::Predicted(costs?))

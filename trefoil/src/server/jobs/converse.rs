@@ -67,9 +67,11 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
         let manifest = core.may_infer(job.client, &self.model, self.version)?;
         core.quotas.check_run(job.client, &self.model, self.steps.all as u64)?;
         let loaded = worker.load(&self.model, &manifest)?;
-        let bytes = loaded.program.kept_bytes(self.steps.last, core.sharing().components())?;
+        let bytes = loaded.program.kept_bytes(self.steps.end, core.sharing().components())?;
         worker.conversations.check(self.behind(job.client), self.version, bytes)?;
-        core.check_room(&loaded, self.steps.sizes())?;
+        for (program, sizes) in loaded.program.largest(&shapes_of(&self.inputs)?, &self.steps) {
+            core.check_room(program, sizes)?;
+        }
         Ok(ReadyModel::alone(loaded))
     }
 
@@ -101,6 +103,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
                     None => Given::Shared(&shapes, shared),
                 };
                 let caches = &mut conversation.caches;
+                let program = program.for_step(&shapes);
                 let mut results = program.run_step(mpc, weights, caches, given, observer)?;
                 conversation.last = results.first().cloned();
                 left.extend(if guarded { results.pop() } else { None });
@@ -111,7 +114,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
             joined(mpc, answers, left)
         });
         worker.core.quotas.ran(job.client, &self.model, steps.all as u64, began.elapsed());
-        let bytes = program.kept_bytes(steps.last, worker.core.sharing().components())?;
+        let bytes = program.kept_bytes(steps.end, worker.core.sharing().components())?;
         worker.conversations.keep(conversation, bytes);
         outputs.map(only)
     }

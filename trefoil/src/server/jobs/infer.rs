@@ -9,6 +9,7 @@ use nn_layers::{Observer, Sizes};
 use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
 use crate::{
     Digest, Error, Id, Result, Shares,
+    program::Program,
     server::{
         Core, Job, Outcome, Output,
         cache::{Loaded, hashes},
@@ -83,7 +84,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
         let tapes = found.transpose()?;
         let sizes = tapes.iter().flatten().map(Candidate::examples);
         batch = sizes.max().unwrap_or(batch);
-        core.check_room(&loaded, batch)?;
+        core.check_room(&loaded.program, batch)?;
         Ok(ReadyModel { loaded, tapes })
     }
 
@@ -169,7 +170,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let none = || Error::Internal("no jobs to join".to_owned());
         let (_, loaded) = found.ok_or_else(none)?;
         loaded.program.check_memory(batch, &core.limits)?;
-        core.check_room(&loaded, batch)?;
+        core.check_room(&loaded.program, batch)?;
         Ok(ReadyModel::alone(loaded))
     }
 
@@ -259,9 +260,9 @@ fn inference(work: &mut Work) -> Result<&mut Infer> {
 
 impl Core {
     /// Makes sure that there is memory for a batch. A device itself reports that it lacks room.
-    pub(super) fn check_room<S>(&self, model: &Loaded<S>, sizes: impl Into<Sizes>) -> Result<()> {
+    pub(super) fn check_room(&self, program: &Program, sizes: impl Into<Sizes>) -> Result<()> {
         if matches!(self.engine, AnyEngine::Cpu(_)) {
-            model.program.check_room(sizes)?;
+            program.check_room(sizes)?;
         }
         Ok(())
     }

@@ -8,24 +8,37 @@ use super::{
     sessions::wait_until,
     *,
 };
-use crate::{Text, client::Talk};
+use crate::{Text, client::Talk, program::Program};
 
-/// A language model that returns the next token: that of which a sum over all tokens so far makes the largest score.
+/// A language model that returns the next token: that of which a sum over all tokens so far makes the largest score. It also
+/// takes steps of 3 and of 5 tokens.
 fn chooser() -> Imported {
-    chooser_of(RandomWeights::new(5).around(&[TOKENS, 4], 0.0, 1.0).unwrap())
+    chooser_of(&table())
+}
+
+fn table() -> HostTensor {
+    RandomWeights::new(5).around(&[TOKENS, 4], 0.0, 1.0).unwrap()
 }
 
 /// The number of its tokens.
 const TOKENS: usize = 7;
 
 /// Such a model with this table of tokens.
-fn chooser_of(table: HostTensor) -> Imported {
+fn chooser_of(table: &HostTensor) -> Imported {
+    let model = steps_of(1, table);
+    let longer = [5, 3].map(|new| steps_of(new, table).program).to_vec();
+    let program = model.program.clone().with_longer(longer).unwrap();
+    model.with_program(program).unwrap()
+}
+
+/// Such a model whose steps have this number of tokens.
+fn steps_of(new: usize, table: &HostTensor) -> Imported {
     let mut random = RandomWeights::new(6);
     let mut graph = Graph::new(1).with_past(3);
     graph.fix_batch();
-    let token = graph.integer_input("input_ids", &[Dim::Fixed(1); 2]).unwrap();
+    let token = graph.integer_input("input_ids", &[1, new].map(Dim::Fixed)).unwrap();
     let sums = graph.state("past", &[1, 1, 4].map(Dim::Fixed), 1).unwrap();
-    let table = graph.weight("table", table);
+    let table = graph.weight("table", table.clone());
     let row = graph.add("row", Op::Lookup, &[table, token]).unwrap();
     let whole = graph.extend("present", sums, row).unwrap();
     let sum = Op::Reduce { kind: Reduce::Sum, axes: vec![1], keep: true };
@@ -91,6 +104,55 @@ fn tokens_go_on_from_tokens_that_no_server_opens_as_in_the_clear() {
     wait_until(up);
     assert_eq!(talk.say(&mut client, &[], 3, &()).unwrap().0, expected.split_off(2));
     talk.close(&mut client).unwrap();
+}
+
+#[test]
+fn a_prompt_goes_in_by_longer_steps() {
+    let (world, model, mut client) = with_chooser();
+    put(&mut world.client("owner"), "single", &steps_of(1, &table()), false).unwrap();
+    let prompt: Vec<u64> = (0..30).map(|at| at * at % 7).collect();
+    let expected = added(&model, &prompt, 4);
+    let mut rounds = ["m", "single"].map(|name| {
+        let mut talk = Talk::new(name, client.model(name).unwrap()).unwrap();
+        let (next, cost) = talk.say(&mut client, &prompt, 2, &()).unwrap();
+        assert_eq!(next, expected[..2], "{name}");
+        // Two more tokens of which one is of the model, behind all but one of the servers' last step.
+        let (next, _) = talk.say(&mut client, &[], 2, &()).unwrap();
+        assert_eq!(next, expected[2..], "{name}");
+        cost.rounds
+    });
+    rounds.sort_unstable();
+    // 6 steps of 5 tokens and one of the model's first, beside 31.
+    assert!(rounds[0] * 4 < rounds[1], "{rounds:?}");
+    works(&world);
+}
+
+#[test]
+fn longer_steps_of_another_network_are_refused() {
+    let model = steps_of(1, &table());
+    let refused =
+        |longer: Vec<Program>| model.program.clone().with_longer(longer).unwrap_err().to_string();
+    let own = |new| steps_of(new, &table()).program;
+    assert!(refused(vec![own(3), own(3)]).contains("more and more positions"));
+    assert!(refused(vec![own(1)]).contains("more and more positions"));
+    assert!(refused((2..8).map(own).collect()).contains("lengths of steps"));
+    let wider = RandomWeights::new(5).around(&[TOKENS + 1, 4], 0.0, 1.0).unwrap();
+    assert!(refused(vec![steps_of(3, &wider).program]).contains("have other weights"));
+    let silent = own(3).with_guard(false).unwrap();
+    assert!(refused(vec![silent]).contains("return other results"));
+    assert!(refused(vec![speaker().program]).contains("have other weights"));
+    // What a client sends is checked in the same way, and what it says of it as well.
+    let plans: Vec<serde_json::Value> = [1, 3, 3]
+        .map(|new| serde_json::from_slice(&own(new).to_bytes().unwrap()).unwrap())
+        .to_vec();
+    let (sound, unsound) = (serde_json::to_vec(&plans[..2]), serde_json::to_vec(&plans));
+    let program = Program::parse(&sound.unwrap()).unwrap();
+    assert_eq!(
+        program.check_about(&model.about).unwrap_err().to_string().matches("does not fit").count(),
+        1
+    );
+    assert!(Program::parse(&unsound.unwrap()).is_err());
+    assert!(Program::parse(b"[]").unwrap_err().to_string().contains("no plan"));
 }
 
 #[test]
@@ -178,16 +240,24 @@ fn numbers_that_leave_their_range_within_a_prompt_are_an_error() {
         6 => -3e8,
         _ => (at % 5) as f64,
     });
-    let model = chooser_of(HostTensor::new([TOKENS, 4], rows.collect()).unwrap());
+    let table = HostTensor::new([TOKENS, 4], rows.collect()).unwrap();
     let mut client = world.client("alice");
-    put(&mut client, "m", &model, false).unwrap();
-    let say = |client: &mut Client, tokens: &[u64]| {
-        let mut talk = Talk::new("m", client.model("m").unwrap()).unwrap();
-        talk.say(client, tokens, 2, &())
+    let mut say = |name: &str, model: &Imported, tokens: &[u64]| {
+        put(&mut client, name, model, true).unwrap();
+        let mut talk = Talk::new(name, client.model(name).unwrap()).unwrap();
+        talk.say(&mut client, tokens, 2, &())
     };
-    assert_eq!(say(&mut client, &[1, 2]).unwrap().0, added(&model, &[1, 2], 2));
-    for prompt in [&[1, 5, 6, 2][..], &[5, 6], &[5], &[1, 5]] {
-        let error = say(&mut client, prompt).unwrap_err();
+    let (single, longer) = (steps_of(1, &table), chooser_of(&table));
+    for model in [&single, &longer] {
+        for right in [&[1, 2][..], &[1, 2, 3, 4, 0]] {
+            assert_eq!(say("m", model, right).unwrap().0, added(&single, right, 2));
+        }
+    }
+    let prompts = [&[1, 5, 6, 2][..], &[5, 6], &[5], &[1, 5]].map(|prompt| (&single, prompt));
+    // In the last of longer steps, and in one before it.
+    let longer = [&[2, 1, 5][..], &[1, 5, 1, 6, 2, 2]].map(|prompt| (&longer, prompt));
+    for (model, prompt) in prompts.into_iter().chain(longer) {
+        let error = say("m", model, prompt).unwrap_err();
         assert!(matches!(error, Error::OutOfRange { .. }), "{prompt:?}: {error}");
     }
 }
