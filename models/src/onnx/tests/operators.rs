@@ -25,7 +25,7 @@ const VARIABLE: &str = "TREFOIL_ONNX_CASES";
 const REPORT: &str = "TREFOIL_ONNX_REPORT";
 
 /// The least of all 1,884 that are right in some form; only ever raised.
-const LEAST_OF_ALL: usize = 1_654;
+const LEAST_OF_ALL: usize = 1_664;
 
 /// The least of those that ship.
 const LEAST_SHIPPED: usize = 319;
