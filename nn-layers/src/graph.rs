@@ -47,6 +47,8 @@ pub struct Graph {
     /// The cached positions that shapes are shown for, if anything grows with them.
     pub(crate) past: Option<usize>,
     pub(crate) states: Vec<State>,
+    /// The most cached positions for which it is known to be the network.
+    pub(crate) most_past: Option<usize>,
 }
 
 /// One operation of a [`Graph`].
@@ -136,6 +138,7 @@ impl Graph {
             any_batch: true,
             past: None,
             states: vec![],
+            most_past: None,
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Plan {
     pub(crate) outputs: Vec<(String, usize)>,
     /// Values that stay from step to step.
     pub(crate) states: Vec<StateSpec>,
+    /// The most cached positions for which it is known to be the network.
+    pub(crate) most_past: Option<usize>,
     /// True for each node that every party computes in the clear from numbers of the structure and lengths.
     pub(crate) public: Vec<bool>,
     /// Fraction bits of every node's value.

@@ -88,7 +88,8 @@ impl Program {
     /// The sizes for which a model's owner learns the cost: one batch; a step of a conversation behind 127 positions.
     #[must_use]
     pub fn usual_sizes(&self) -> Sizes {
-        self.sizes_behind(if self.keeps_state() { USUAL_PAST } else { 0 })
+        let most = self.plan.most_past().unwrap_or(USUAL_PAST);
+        self.sizes_behind(if self.keeps_state() { most.min(USUAL_PAST) } else { 0 })
     }
 
     /// The sizes of one batch behind this number of cached positions.

@@ -84,7 +84,11 @@ pub(super) fn new_positions(graph: &GraphProto, options: &ImportOptions) -> Resu
     Ok(Some(options.positions.or_else(own).unwrap_or(1)))
 }
 
-/// Builds the graph of a step of `new` positions, for any number of cached ones.
+/// Lengths of texts for whose last step a graph is built as well, if it can be: what changes behind many positions, as a
+/// window of attention does, is not seen with few. A text has at most the largest for which the network is the same.
+const TEXTS: [usize; 12] = [32_768, 16_384, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16];
+
+/// Builds the graph of a step of `new` positions, for any number of cached ones up to a limit.
 pub(super) fn build(
     proto: &GraphProto,
     stored: &[Stored],
@@ -96,12 +100,41 @@ pub(super) fn build(
         let growing = Growing { past, new };
         Ok::<_, Error>(Importer::build(proto, stored, opset, options, (1, Some(growing)))?.0)
     };
-    let [first, second, third] = LENGTHS;
-    Ok(graph(first)?.unify_past([&graph(second)?, &graph(third)?])?)
+    let [first, second, third] = LENGTHS.map(graph);
+    let (first, third) = (first?, third?);
+    let joined = first.clone().unify_past([&second?, &third])?;
+    let lasts = TEXTS.iter().filter_map(|text| text.checked_sub(new));
+    for past in lasts.filter(|past| *past > LENGTHS[2]) {
+        // Tables of positions and masks have their lengths: behind more there is no network.
+        if let Ok(far) = graph(past)
+            && let Ok(joined) = joined.clone().up_to_past(&first, &far)
+        {
+            return Ok(joined);
+        }
+    }
+    Ok(joined.up_to_past(&first, &third)?)
 }
 
-/// The names of tables of cosines and sines. They are public: the angles belong to the structure.
+/// The names of the numbers that make angles of positions: tables of cosines and sines, and numbers of whose products
+/// cosines and sines alone are taken. They are public: the angles belong to the structure.
 pub(super) fn angles(graph: &GraphProto) -> HashSet<&str> {
+    let (mut angles, mut others) = (HashSet::new(), HashSet::new());
+    // Users of a value come after the node that makes it.
+    for node in graph.node.iter().rev() {
+        let turned = match node.op_type.as_str() {
+            "Cos" | "Sin" => true,
+            "Mul" | "Div" | "MatMul" | "Einsum" | "Reshape" | "Transpose" | "Squeeze"
+            | "Unsqueeze" | "Expand" | "Cast" | "CastLike" | "Identity" | "Concat" | "Slice"
+            | "Tile" => {
+                let mut outputs = node.output.iter().map(String::as_str);
+                outputs.all(|output| angles.contains(output) && !others.contains(output))
+            }
+            _ => false,
+        };
+        let inputs = node.input.iter().map(String::as_str);
+        if turned { angles.extend(inputs) } else { others.extend(inputs) }
+    }
+    others.extend(graph.output.iter().map(|output| output.name.as_str()));
     let tables = graph.node.iter().flat_map(|node| {
         let places: &[usize] = match (node.domain.as_str(), node.op_type.as_str()) {
             ("com.microsoft", "RotaryEmbedding") => &[2, 3],
@@ -111,7 +144,9 @@ pub(super) fn angles(graph: &GraphProto) -> HashSet<&str> {
         };
         places.iter().filter_map(|&place| node.input.get(place))
     });
-    tables.map(String::as_str).collect()
+    angles.retain(|name| !others.contains(name));
+    angles.extend(tables.map(String::as_str));
+    angles
 }
 
 impl Importer<'_> {

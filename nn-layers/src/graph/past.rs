@@ -14,7 +14,25 @@ impl Graph {
     /// [`Error::Node`] with the operation or number that depends on the cached positions in another way.
     pub fn unify_past(self, others: [&Self; 2]) -> Result<Self> {
         let [joined, again] = others.map(|other| self.joined(other));
-        let (joined, again) = (joined?, again?);
+        let joined = joined?;
+        joined.check_same(&again?)?;
+        Ok(joined)
+    }
+
+    /// The same with this as the most cached positions of its plan, if `first`, from which it was joined, and `far`, which
+    /// was built for so many, make it too. A mask that begins to hide behind many positions is not seen with few.
+    ///
+    /// # Errors
+    /// [`Error::Node`] with an operation that is another one there.
+    pub fn up_to_past(mut self, first: &Self, far: &Self) -> Result<Self> {
+        self.check_same(&first.joined(far)?)?;
+        self.most_past = far.past;
+        Ok(self)
+    }
+
+    /// Checks that both have the same nodes.
+    fn check_same(&self, again: &Self) -> Result<()> {
+        let joined = self;
         let pairs = joined.nodes.iter().zip(&again.nodes);
         let differs = pairs.into_iter().find(|(x, y)| {
             let values = match (&x.op, &y.op) {
@@ -28,7 +46,7 @@ impl Graph {
         match differs {
             Some((node, _)) => Err(unlike(&node.name)),
             None if joined.nodes.len() != again.nodes.len() => Err(unlike("")),
-            None => Ok(joined),
+            None => Ok(()),
         }
     }
 
@@ -112,8 +130,16 @@ impl Graph {
         }
         let dim = along(x.dims()[axis], y.dims()[axis], [p, q]).ok_or_else(other)?;
         if let Some([first, step]) = counted(x).filter(|first| counted(y) == Some(*first)) {
-            let at = self.late(&name, Op::Positions { from: Dim::Fixed(0), to: dim }, vec![])?;
-            let [first, step] = [first, step].map(|v| HostTensor::integers([], vec![v]));
+            let mut at =
+                self.late(&name, Op::Positions { from: Dim::Fixed(0), to: dim }, vec![])?;
+            if !x.is_int() {
+                at = self.late(&name, Op::Scale(1.0), vec![at])?;
+            }
+            let number = |v: i64| match x.is_int() {
+                true => HostTensor::integers([], vec![v]),
+                false => HostTensor::new([], vec![v as f64]),
+            };
+            let [first, step] = [first, step].map(number);
             let step = self.constant(&name, step?, false);
             let first = self.constant(&name, first?, false);
             let at = self.late(&name, Op::Binary(Binary::Mul), vec![at, step])?;
@@ -189,8 +215,8 @@ fn affine(x: &HostTensor, y: &HostTensor, [p, q]: [usize; 2]) -> Option<(HostTen
 
 /// The first of a tensor's integers and the distance of each to the next, if they lie in one axis.
 fn counted(x: &HostTensor) -> Option<[i64; 2]> {
-    let values = x.as_ints().ok()?;
-    let [first, second, ..] = values else { return None };
+    let values = whole(x)?;
+    let [first, second, ..] = values.as_slice() else { return None };
     let step = second - first;
     let regular = values.windows(2).all(|pair| pair[1] - pair[0] == step);
     let flat = x.dims().iter().filter(|n| **n != 1).count() == 1;

@@ -207,6 +207,7 @@ impl<'a> Builder<'a> {
             nodes,
             outputs,
             states,
+            most_past: graph.most_past,
             guard: false,
             profile: None,
         })?;

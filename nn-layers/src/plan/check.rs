@@ -30,7 +30,8 @@ const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
-    let Parts { frac, batch, inputs, constants, nodes, outputs, states, guard, profile } = parts;
+    let Parts { frac, batch, inputs, constants, nodes, outputs, states, most_past, guard, profile } =
+        parts;
     if !(4..=28).contains(&frac) {
         return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
     }
@@ -61,6 +62,7 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         nodes,
         outputs,
         states,
+        most_past,
         public: vec![],
         fracs: vec![],
         modes: vec![],
@@ -171,7 +173,9 @@ pub(crate) fn sizes_of(plan: &Plan, shapes: &[&Shape]) -> Result<Sizes> {
             return Err(Error::Argument { what: "input", name: spec.name.clone(), reason });
         }
     }
-    Ok(Sizes { batch: batch.unwrap_or(1), past: past.unwrap_or(0) })
+    let past = past.unwrap_or(0);
+    plan.check_past(past)?;
+    Ok(Sizes { batch: batch.unwrap_or(1), past })
 }
 
 /// Fraction bits of every value.

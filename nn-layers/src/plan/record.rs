@@ -31,6 +31,8 @@ pub(crate) struct Record {
     outputs: Vec<(String, usize)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     states: Vec<StateSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    most_past: Option<usize>,
     #[serde(default, skip_serializing_if = "is_false")]
     guard: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +104,7 @@ impl From<Plan> for Record {
             nodes: nodes.collect(),
             outputs: plan.outputs,
             states: plan.states,
+            most_past: plan.most_past,
             guard: plan.guard,
             profile: plan.profile,
         }
@@ -129,6 +132,7 @@ impl TryFrom<Record> for Plan {
             nodes: nodes.collect(),
             outputs: record.outputs,
             states: record.states,
+            most_past: record.most_past,
             guard: record.guard,
             profile: record.profile,
         })
@@ -144,6 +148,7 @@ pub(crate) struct Parts {
     pub nodes: Vec<PlanNode>,
     pub outputs: Vec<(String, usize)>,
     pub states: Vec<StateSpec>,
+    pub most_past: Option<usize>,
     pub guard: bool,
     pub profile: Option<Profile>,
 }

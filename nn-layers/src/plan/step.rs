@@ -118,6 +118,29 @@ impl Plan {
         Some(shapes.get(state.output)?.dims()[state.axis])
     }
 
+    /// The most cached positions that a step may follow, if there is a limit: behind more the model may be another one.
+    pub fn most_past(&self) -> Option<usize> {
+        self.most_past
+    }
+
+    /// Checks a number of cached positions.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if it is above [`Plan::most_past`].
+    pub fn check_past(&self, past: usize) -> Result<()> {
+        match self.most_past.filter(|&most| past > most) {
+            None => Ok(()),
+            Some(most) => {
+                let new = self.new_positions().unwrap_or(1);
+                let reason = format!(
+                    "a step behind {past} positions; a text has at most {}, for which the network was checked",
+                    most + new
+                );
+                Err(Error::plan(reason))
+            }
+        }
+    }
+
     /// Words of all states with this number of cached positions. A party of replicated sharing keeps two for each.
     ///
     /// # Errors

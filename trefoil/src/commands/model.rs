@@ -127,6 +127,9 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
             _ => format!("behind {positions} positions of a conversation, {}", predicted.line()),
         })?;
     }
+    if let (Some(past), Some(new)) = (program.plan().most_past(), program.plan().new_positions()) {
+        output.remark(format!("a text has at most {} positions", past + new))?;
+    }
     if let Some(error) = one_by_one {
         output.remark(format!("it reads prompts token by token, since {error}"))?;
     }

@@ -173,6 +173,9 @@ impl Program {
         let own = all - given;
         let new = self.plan.new_positions().unwrap_or(0);
         let end = end.saturating_add(own.saturating_mul(new));
+        if own > 0 {
+            self.plan.check_past(end.saturating_sub(new)).map_err(refused)?;
+        }
         let words = words.saturating_add(self.step_words()?.saturating_mul(own as u64));
         Ok(Steps { at, all, given, end, words })
     }

@@ -446,6 +446,10 @@ pub(crate) fn cast(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let Some(value) = n.to.graph.constant_value(x) else {
         return Ok(vec![computed_cast(n, x, to, float)?]);
     };
+    // What grows with the cached positions is computed again for each number of them.
+    if n.to.grows() && float && !value.is_int() && dtype::bits(to) >= 16 {
+        return Ok(vec![x]);
+    }
     let values = value.floats();
     let cast = if float {
         let saturate = n.attributes.int("saturate", 1) != 0;

@@ -168,6 +168,11 @@ impl File {
 /// GPT-2 as optimum exports it: shapes are computed, the causal mask is cut out of a table of truth values, and the
 /// mask of positions is added.
 fn gpt2() -> Vec<u8> {
+    gpt2_of_window(PLACES)
+}
+
+/// The same, but each position sees only so many before it, itself among them.
+fn gpt2_of_window(window: usize) -> Vec<u8> {
     let mut f = File::new(HEADS, true);
     let tokens = f.weight(&[VOCABULARY, WIDTH], 0.0, 0.8);
     let places = f.weight(&[PLACES, WIDTH], 0.0, 0.4);
@@ -182,7 +187,8 @@ fn gpt2() -> Vec<u8> {
     let least = f.node("Constant", &[], vec![real("value_float", f32::MIN)]);
     let mask = f.node("Sub", &[&one, &mask], vec![]);
     let mask = f.node("Mul", &[&mask, &least], vec![]);
-    let rows = (0..PLACES * PLACES).map(|i| i32::from(i % PLACES <= i / PLACES)).collect();
+    let sees = |row: usize, column: usize| column <= row && row - column < window;
+    let rows = (0..PLACES * PLACES).map(|i| i32::from(sees(i / PLACES, i % PLACES))).collect();
     f.graph.initializer.push(TensorProto {
         name: "causal".to_owned(),
         dims: vec![1, 1, PLACES as i64, PLACES as i64],
@@ -306,7 +312,7 @@ fn llama() -> Vec<u8> {
 }
 
 /// Llama in the operators of opset 23, as PyTorch's exporter writes it.
-fn opset_23() -> Vec<u8> {
+fn opset_23(tables: bool) -> Vec<u8> {
     let shared = HEADS / 2;
     let mut f = File::new(shared, true);
     let tokens = f.weight(&[VOCABULARY, WIDTH], 0.0, 1.0);
@@ -315,8 +321,23 @@ fn opset_23() -> Vec<u8> {
     let table = |turn: fn(f64) -> f64| {
         (0..PLACES * SIZE / 2).map(|i| turn(angle(i)) as f32).collect::<Vec<_>>()
     };
-    let (cos, sin) = (table(f64::cos), table(f64::sin));
-    let (cos, sin) = (f.reals(&[PLACES, SIZE / 2], cos), f.reals(&[PLACES, SIZE / 2], sin));
+    let (cos, sin) = if tables {
+        let (cos, sin) = (table(f64::cos), table(f64::sin));
+        (f.reals(&[PLACES, SIZE / 2], cos), f.reals(&[PLACES, SIZE / 2], sin))
+    } else {
+        // As PyTorch's exporters write it: of the products of positions and frequencies.
+        let each = (0..SIZE / 2).map(|i| 0.5f32.powi(i as i32)).collect();
+        let each = f.reals(&[1, SIZE / 2], each);
+        let axes = f.ints(&[2]);
+        let places = f.node("Unsqueeze", &["position_ids", &axes], vec![]);
+        let places = f.node("Cast", &[&places], vec![int("to", FLOAT.into())]);
+        let angles = f.node("MatMul", &[&places, &each], vec![]);
+        let turned = ["Cos", "Sin"].map(|turn| {
+            let y = f.node(turn, &[&angles], vec![]);
+            f.node("Cast", &[&y], vec![int("to", FLOAT.into())])
+        });
+        turned.into()
+    };
     for layer in 0..LAYERS {
         let scale = f.weight(&[WIDTH], 1.0, 0.1);
         let y = f.node("RMSNormalization", &[&x, &scale], vec![int("axis", -1)]);
@@ -324,7 +345,8 @@ fn opset_23() -> Vec<u8> {
         let [k, v] = [0, 1].map(|_| f.dense(&y, WIDTH, shared * SIZE, false));
         let [q, k] = [(q, HEADS), (k, shared)].map(|(side, heads)| {
             let heads = vec![int("num_heads", heads as i64)];
-            f.node("RotaryEmbedding", &[&side, &cos, &sin, "position_ids"], heads)
+            let places = if tables { &["position_ids"][..] } else { &[] };
+            f.node("RotaryEmbedding", &[&[&*side, &*cos, &*sin], places].concat(), heads)
         });
         let [past_k, past_v] =
             ["key", "value"].map(|side| format!("past_key_values.{layer}.{side}"));
@@ -472,12 +494,53 @@ fn llama_token_by_token_is_llama_at_once() {
 
 #[test]
 fn operators_of_opset_23_go_on_from_caches() {
-    let bytes = opset_23();
+    let bytes = opset_23(true);
     let whole = in_the_clear(&bytes, &[40]);
     for steps in [vec![1; 40], vec![16, 16, 1, 1, 2, 4]] {
         let error = off(&in_the_clear(&bytes, &steps), &whole);
         assert!(error < 1e-9, "{steps:?}: {error}");
     }
+}
+
+/// Exporters of PyTorch compute cosines and sines of frequencies, where others write tables of them.
+#[test]
+fn angles_that_are_computed_from_positions_are_those_of_tables() {
+    let (computed, tables) = (opset_23(false), opset_23(true));
+    let whole = in_the_clear(&tables, &[40]);
+    for steps in [vec![40], vec![1; 40], vec![16, 16, 1, 1, 2, 4]] {
+        // Tables are of 32-bit floats.
+        let error = off(&in_the_clear(&computed, &steps), &whole);
+        assert!(error < 1e-5, "{steps:?}: {error}");
+    }
+    // They are public, so they cost nothing on shares, and without a table no position is the last.
+    let [of_tables, own] = [&tables, &computed].map(|bytes| compiled(bytes, 1).plan);
+    assert_eq!(own.weights(), of_tables.weights());
+    assert_eq!((of_tables.most_past(), own.most_past()), (Some(PLACES - 1), Some((1 << 15) - 1)));
+    let error = off(&on_shares(computed), &whole);
+    assert!(error < f64::from(-12).exp2(), "{error}");
+}
+
+/// Each position of the text sees 16 before it. That is not seen where the network is built for few.
+#[test]
+fn a_text_ends_where_a_window_of_attention_would_begin_to_hide() {
+    let (window, whole) = (gpt2_of_window(16), gpt2());
+    let own = in_the_clear(&window, &[1; 16]);
+    assert!(off(&own, &in_the_clear(&whole, &[16])) < 1e-9);
+    for (new, steps) in [(1, vec![1; 17]), (4, vec![4; 5])] {
+        let Compiled { plan, weights } = compiled(&window, new);
+        let mut caches = Caches::new();
+        let mut step = |at: usize| {
+            let ids = tokens(&text()[at..at + new]);
+            plan.evaluate_step(&weights, &mut caches, &[ids]).map(|_| ())
+        };
+        let last = steps.len() - 1;
+        (0..last).for_each(|at| step(at * new).unwrap());
+        let error = step(last * new).unwrap_err().to_string();
+        assert!(error.contains("a text has at most 16"), "{error}");
+        let written = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<nn_layers::Plan>(&written).unwrap(), plan);
+    }
+    assert_eq!(compiled(&whole, 4).plan.most_past(), Some(PLACES - 4));
 }
 
 #[test]
@@ -487,7 +550,7 @@ fn of_two_branches_the_one_with_caches_is_taken() {
 
 #[test]
 fn earlier_tokens_and_positions_count() {
-    for bytes in [gpt2(), llama(), opset_23()] {
+    for bytes in [gpt2(), llama(), opset_23(true), opset_23(false)] {
         let Compiled { plan, weights } = compiled(&bytes, 1);
         let last = |text: &[i64]| {
             let mut caches = Caches::new();
