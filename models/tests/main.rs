@@ -6,6 +6,7 @@ mod cuda;
 mod dealt;
 mod digits;
 mod exported;
+mod guard;
 mod onnx_files;
 mod training;
 mod transformers;

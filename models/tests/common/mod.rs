@@ -90,6 +90,19 @@ pub fn run<P: Protocol>(
     compiled: &Compiled,
     inputs: &[HostTensor],
 ) -> Result<Vec<HostTensor>> {
+    let (results, left) = run_watched(mpc, compiled, inputs)?;
+    let at = left.iter().position(|&word| word != 0);
+    let guarded = || compiled.plan.clone().with_guard(true);
+    assert!(at.is_none(), "values of `{}` left their range", guarded().guarded()[at.unwrap()]);
+    Ok(results)
+}
+
+/// The results, and what the guard says of each of its layers.
+pub fn run_watched<P: Protocol>(
+    mpc: &mut P,
+    compiled: &Compiled,
+    inputs: &[HostTensor],
+) -> Result<(Vec<HostTensor>, Vec<u64>)> {
     let plan = compiled.plan.clone().with_guard(true);
     let shapes: Vec<_> = inputs.iter().map(HostTensor::shape).collect();
     let batch = plan.batch_of(&shapes)?;
@@ -113,16 +126,16 @@ pub fn run<P: Protocol>(
     };
     let shares: Vec<_> = results.iter().map(SecretTensor::share).collect();
     let mut words = mpc.open(&shares).map_err(nn_layers::Error::from)?;
+    let mut left = vec![];
     if guarded {
-        let left = mpc.engine().download(&words.pop().unwrap()).map_err(nn_layers::Error::from)?;
-        let at = left.words().iter().position(|&word| word != 0);
-        assert!(at.is_none(), "values of `{}` left their range", plan.guarded()[at.unwrap()]);
+        let words = mpc.engine().download(&words.pop().unwrap()).map_err(nn_layers::Error::from)?;
+        left.extend_from_slice(words.words());
     }
     let decode = |(i, w)| {
         let host: Tensor = mpc.engine().download(w).map_err(nn_layers::Error::from)?;
         Ok(plan.decode_output(i, &host)?)
     };
-    words.iter().enumerate().map(decode).collect()
+    Ok((words.iter().enumerate().map(decode).collect::<Result<_>>()?, left))
 }
 
 /// A party of the plaintext protocol.
