@@ -84,9 +84,8 @@ pub(super) fn new_positions(graph: &GraphProto, options: &ImportOptions) -> Resu
     Ok(Some(options.positions.or_else(own).unwrap_or(1)))
 }
 
-/// Lengths of texts for whose last step a graph is built as well, if it can be: what changes behind many positions, as a
-/// window of attention does, is not seen with few. A text has at most the largest for which the network is the same.
-const TEXTS: [usize; 12] = [32_768, 16_384, 8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16];
+/// The longest text for which a graph is built.
+const LONGEST: usize = 1 << 15;
 
 /// Builds the graph of a step of `new` positions, for any number of cached ones up to a limit.
 pub(super) fn build(
@@ -103,16 +102,26 @@ pub(super) fn build(
     let [first, second, third] = LENGTHS.map(graph);
     let (first, third) = (first?, third?);
     let joined = first.clone().unify_past([&second?, &third])?;
-    let lasts = TEXTS.iter().filter_map(|text| text.checked_sub(new));
-    for past in lasts.filter(|past| *past > LENGTHS[2]) {
-        // Tables of positions and masks have their lengths: behind more there is no network.
-        if let Ok(far) = graph(past)
-            && let Ok(joined) = joined.clone().up_to_past(&first, &far)
-        {
-            return Ok(joined);
+    // What changes behind many positions, as a window of attention does, is not seen with few. Tables of positions and masks
+    // have their lengths: behind more there is no network.
+    let up_to = |past| joined.clone().up_to_past(&first, &graph(past)?).map_err(Error::from);
+    let most = LONGEST.saturating_sub(new);
+    if let Ok(all) = up_to(most) {
+        return Ok(all);
+    }
+    let mut longest = joined.clone().up_to_past(&first, &third)?;
+    let (mut is, mut is_not) = (LENGTHS[2], most);
+    // Twice as long each time, and then between the last two.
+    while is + 1 < is_not {
+        let past =
+            if is_not == most { (2 * (is + new)).saturating_sub(new) } else { is.midpoint(is_not) };
+        let past = past.clamp(is + 1, is_not - 1);
+        match up_to(past) {
+            Ok(graph) => (longest, is) = (graph, past),
+            Err(_) => is_not = past,
         }
     }
-    Ok(joined.up_to_past(&first, &third)?)
+    Ok(longest)
 }
 
 /// The names of the numbers that make angles of positions: tables of cosines and sines, and numbers of whose products
