@@ -73,9 +73,9 @@ class Block(nn.Module):
         if key is not None:
             k, v = torch.cat([key, k], dim=2), torch.cat([value, v], dim=2)
         scores = q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
-        if key is None:
-            later = torch.ones(length, length, dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(later, -math.inf)
+        total = k.shape[2]
+        places = torch.arange(total)
+        scores = scores.masked_fill(places[None] > places[total - length:, None], -math.inf)
         y = (scores.softmax(dim=3) @ v).transpose(1, 2).reshape(batch, length, WIDTH)
         x = x + self.out(y)
         x = x + self.down(nn.functional.gelu(self.up(self.after(x))))
@@ -101,7 +101,7 @@ class Helper(nn.Module):
 
 
 class Step(nn.Module):
-    """One token behind keys and values of earlier ones, as exported."""
+    """Tokens behind keys and values of earlier ones, as exported."""
 
     def __init__(self, net):
         super().__init__()
@@ -164,11 +164,15 @@ def export(net, path):
     """The step as a file whose weights have 16 bits."""
     names = [f"{layer}.{side}" for layer in range(LAYERS) for side in ("key", "value")]
     past = [torch.zeros(1, HEADS, 3, WIDTH // HEADS) for _ in names]
+    tokens, places = torch.tensor([[1, 2]]), torch.tensor([[3, 4]])
     inputs = ["input_ids", "position_ids", *(f"past_key_values.{name}" for name in names)]
     torch.onnx.export(
-        Step(net).eval(), (torch.tensor([[1]]), torch.tensor([[3]]), *past), str(path), dynamo=False, opset_version=17,
+        Step(net).eval(), (tokens, places, *past), str(path), dynamo=False, opset_version=17,
         input_names=inputs, output_names=["logits", *(f"present.{name}" for name in names)],
-        dynamic_axes={f"past_key_values.{name}": {2: "past"} for name in names},
+        dynamic_axes={
+            **{f"past_key_values.{name}": {2: "past"} for name in names},
+            "input_ids": {1: "length"}, "position_ids": {1: "length"},
+        },
     )
     model = onnx.load(path)
     casts, kept = [], []

@@ -80,8 +80,16 @@ pub(super) fn new_positions(graph: &GraphProto, options: &ImportOptions) -> Resu
             "it has keys and values of earlier steps, but no input `input_ids` or `inputs_embeds`";
         Error::format("ONNX model", reason)
     })?;
-    let own = || sizes(tokens, options).get(1).copied().and_then(Result::ok);
-    Ok(Some(options.positions.or_else(own).unwrap_or(1)))
+    let own = sizes(tokens, options).get(1).copied().and_then(Result::ok);
+    match (own, options.positions) {
+        // What a file says of one number of positions may not be so for another: its mask, for instance.
+        (Some(own), Some(asked)) if own != asked => {
+            let reason =
+                format!("its steps have {own} positions, not {asked}; export it with any number");
+            Err(Error::format("ONNX model", reason))
+        }
+        (own, asked) => Ok(Some(asked.or(own).unwrap_or(1))),
+    }
 }
 
 /// The longest text for which a graph is built.

@@ -520,6 +520,23 @@ fn angles_that_are_computed_from_positions_are_those_of_tables() {
     assert!(error < f64::from(-12).exp2(), "{error}");
 }
 
+#[test]
+fn a_file_for_steps_of_one_length_is_not_taken_for_another() {
+    let mut model = ModelProto::decode(gpt2().as_slice()).unwrap();
+    let graph = model.graph.as_mut().unwrap();
+    graph.input[0] = named("input_ids", INT64, &["batch_size", "2"]);
+    let read = |positions| {
+        import(&model.encode_to_vec(), &ImportOptions::default().with_positions(positions))
+    };
+    assert!(read(2).is_ok());
+    let error = read(4).unwrap_err().to_string();
+    assert!(error.contains("its steps have 2 positions, not 4"), "{error}");
+    // One that leaves it open is for any length.
+    let any = import(&gpt2(), &ImportOptions::default().with_positions(4)).unwrap();
+    let plan = Compiled::new(&any, &PlanOptions::default()).unwrap().plan;
+    assert_eq!(plan.new_positions(), Some(4));
+}
+
 /// Each position of the text sees 18, itself among them. That is not seen where the network is built for few.
 #[test]
 fn a_text_ends_where_a_window_of_attention_would_begin_to_hide() {

@@ -8,7 +8,7 @@ use super::{
     sessions::wait_until,
     *,
 };
-use crate::{Text, client::Talk, program::Program};
+use crate::{Text, client::Talk, import::with_longer_steps, program::Program};
 
 /// A language model that returns the next token: that of which a sum over all tokens so far makes the largest score. It also
 /// takes steps of 3 and of 5 tokens.
@@ -33,6 +33,12 @@ fn chooser_of(table: &HostTensor) -> Imported {
 
 /// Such a model whose steps have this number of tokens.
 fn steps_of(new: usize, table: &HostTensor) -> Imported {
+    let graph = graph_of(new, table, Reduce::Sum);
+    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+}
+
+/// Its graph, with sums or another reduction over the tokens so far.
+fn graph_of(new: usize, table: &HostTensor, kind: Reduce) -> Graph {
     let mut random = RandomWeights::new(6);
     let mut graph = Graph::new(1).with_past(3);
     graph.fix_batch();
@@ -41,7 +47,7 @@ fn steps_of(new: usize, table: &HostTensor) -> Imported {
     let table = graph.weight("table", table.clone());
     let row = graph.add("row", Op::Lookup, &[table, token]).unwrap();
     let whole = graph.extend("present", sums, row).unwrap();
-    let sum = Op::Reduce { kind: Reduce::Sum, axes: vec![1], keep: true };
+    let sum = Op::Reduce { kind, axes: vec![1], keep: true };
     let sum = graph.add("sum", sum, &[whole]).unwrap();
     let read = graph.weight("read", random.around(&[4, TOKENS], 0.0, 1.0).unwrap());
     let read_by = Op::MatMul { transpose_lhs: false, transpose_rhs: false };
@@ -49,7 +55,7 @@ fn steps_of(new: usize, table: &HostTensor) -> Imported {
     let choice = Op::ArgMax { axis: 2, keep: false, min: false };
     let next = graph.add("token", choice, &[scores]).unwrap();
     graph.output("token", next);
-    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+    graph
 }
 
 /// The tokens that such a model adds to others, in the clear.
@@ -125,6 +131,28 @@ fn a_prompt_goes_in_by_longer_steps() {
     // 6 steps of 5 tokens and one of the model's first, beside 31.
     assert!(rounds[0] * 4 < rounds[1], "{rounds:?}");
     works(&world);
+}
+
+#[test]
+fn longer_steps_that_give_other_tokens_are_refused() {
+    let single = steps_of(1, &table());
+    let longer = |kind| {
+        let read = move |new| Ok(graph_of(new, &table(), kind));
+        let program = single.program.clone();
+        with_longer_steps(program, &single.values, &[1, 4], &PlanOptions::default(), read)
+    };
+    assert_ne!(longer(Reduce::Sum).unwrap().digest(), single.program.digest());
+    // The same weights and shapes, but other numbers.
+    let error = longer(Reduce::Max).unwrap_err().to_string();
+    assert!(error.contains("steps of 4 positions do not give what single ones do"), "{error}");
+    let error = with_longer_steps(
+        single.program.clone(),
+        &single.values,
+        &[4],
+        &PlanOptions::default(),
+        |new| Ok(graph_of(new, &table().map(|v| -v), Reduce::Sum)),
+    );
+    assert!(error.unwrap_err().to_string().contains("weights differ"));
 }
 
 #[test]
