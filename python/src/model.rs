@@ -21,7 +21,7 @@ pub(crate) struct Model {
     compiled: Arc<Compiled>,
     plan: Arc<Plan>,
     frac: u32,
-    /// Its file, if it was imported from one, and the options.
+    /// The file of a language model that goes on from step to step, and the options.
     source: Option<(Source, ImportOptions)>,
 }
 
@@ -60,14 +60,19 @@ impl Model {
             |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
         let options = dims.iter().fold(ImportOptions::default(), sized);
         let options = options.with_answers(if token { Answers::Token } else { Answers::Logits });
-        let source = match source.cast::<PyBytes>() {
-            Ok(bytes) => Source::Bytes(bytes.as_bytes().into()),
-            Err(_) => Source::File(source.extract()?),
+        let of = |graph: models::Result<Graph>| Self::of(graph?, frac);
+        let (model, source) = if let Ok(bytes) = source.cast::<PyBytes>() {
+            let bytes = bytes.as_bytes();
+            let model = py.detach(|| of(onnx::import(bytes, &options)))?;
+            let source = model.goes_on().then(|| Source::Bytes(bytes.into()));
+            (model, source)
+        } else {
+            let path: std::path::PathBuf = source.extract()?;
+            let model = py.detach(|| of(onnx::import_file(&path, &options)))?;
+            let source = model.goes_on().then_some(Source::File(path));
+            (model, source)
         };
-        Ok(py.detach(|| {
-            let model = Self::of(source.read(&options)?, frac)?;
-            Ok::<_, Failure>(Self { source: Some((source, options)), ..model })
-        })?)
+        Ok(Self { source: source.map(|source| (source, options)), ..model })
     }
 
     /// Fraction bits of inputs and results.
@@ -240,6 +245,11 @@ impl Model {
             Err(_) if lengths.is_none() => Ok(program),
             made => Ok(made?),
         }
+    }
+
+    /// True if it keeps values from step to step.
+    fn goes_on(&self) -> bool {
+        !self.plan.states().is_empty()
     }
 
     pub(crate) fn graph(&self) -> Option<&Graph> {
