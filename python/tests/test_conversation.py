@@ -149,7 +149,14 @@ def test_the_model_that_ships_answers_as_in_floats(alice):  # noqa: F811
     with alice.chat("helper") as chat:
         pieces = list(chat.stream(turns[0]["question"]))
         assert len(pieces) > 3 and "".join(pieces) == turns[0]["answer"]
+        rounds = chat.cost.rounds
         assert chat.say(turns[1]["question"], ahead=8) == turns[1]["answer"]
+    # The words of a question go in by steps of 4 and 16 tokens, or one by one.
+    alice.put("helper", model, replace=True, prompt_steps=(), **text)
+    with alice.chat("helper") as chat:
+        assert chat.say(turns[0]["question"]) == turns[0]["answer"] and chat.cost.rounds > 1.1 * rounds
+    with pytest.raises(trefoil.Error, match="lengths of steps"):
+        alice.put("helper", model, replace=True, prompt_steps=range(2, 9), **text)
     with pytest.raises(InputError, match="no token `<end>`"):
         alice.put("helper", model, replace=True, **{**text, "stop": ["<end>"]})
     with pytest.raises(InputError, match="where a person"):

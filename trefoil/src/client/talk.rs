@@ -210,12 +210,12 @@ fn requests(kept: usize, end: usize, lengths: &[usize]) -> Vec<(usize, Vec<usize
             Some(start) => (start, steps(length)),
             None => (at, 1),
         };
-        for number in 0..count {
+        for first in (start..).step_by(length).take(count) {
             match requests.last_mut() {
-                Some((_, given)) if start == at && given.len() < MOST_TENSORS => given.push(length),
-                _ => requests.push((start + number * length, vec![length])),
+                Some((_, given)) if first == at && given.len() < MOST_TENSORS => given.push(length),
+                _ => requests.push((first, vec![length])),
             }
-            at = start + (number + 1) * length;
+            at = first + length;
         }
     }
     requests
@@ -232,8 +232,8 @@ mod tests {
             (0, 1, vec![(0, vec![1])]),
             (0, 3, vec![(0, vec![1, 1, 1])]),
             (0, 4, vec![(0, vec![4])]),
-            // The first three again.
-            (0, 5, vec![(0, vec![4]), (4, vec![1])]),
+            (0, 5, vec![(0, vec![4, 1])]),
+            // One again.
             (0, 7, vec![(0, vec![4]), (3, vec![4])]),
             (0, 30, vec![(0, vec![16]), (14, vec![16])]),
             (0, 32, vec![(0, vec![16, 16])]),
