@@ -111,7 +111,7 @@ pub(super) fn build(
     let (first, third) = (first?, third?);
     let joined = first.clone().unify_past([&second?, &third])?;
     // What changes behind many positions, as a window of attention does, is not seen with few. Tables of positions and masks
-    // have their lengths: behind more there is no network.
+    // have their lengths: behind more the network cannot be built.
     let up_to = |past| joined.clone().up_to_past(&first, &graph(past)?).map_err(Error::from);
     let most = LONGEST.saturating_sub(new);
     if let Ok(all) = up_to(most) {
@@ -121,9 +121,8 @@ pub(super) fn build(
     let (mut is, mut is_not) = (LENGTHS[2], most);
     // Twice as long each time, and then between the last two.
     while is + 1 < is_not {
-        let past =
-            if is_not == most { (2 * (is + new)).saturating_sub(new) } else { is.midpoint(is_not) };
-        let past = past.clamp(is + 1, is_not - 1);
+        let past = if is_not == most { 2 * is + new } else { is.midpoint(is_not) };
+        let past = past.min(is_not - 1);
         match up_to(past) {
             Ok(graph) => (longest, is) = (graph, past),
             Err(_) => is_not = past,

@@ -19,8 +19,8 @@ impl Graph {
         Ok(joined)
     }
 
-    /// The same with this as the most cached positions of its plan, if `first`, from which it was joined, and `far`, which
-    /// was built for so many, make it too. A mask that begins to hide behind many positions is not seen with few.
+    /// The same with those of `far` as the most cached positions of its plan, if joining `far` with `first`, from which this
+    /// was joined, makes the same. A mask that begins to hide behind many positions is not seen with few.
     ///
     /// # Errors
     /// [`Error::Node`] with an operation that is another one there.
@@ -32,12 +32,11 @@ impl Graph {
 
     /// Checks that both have the same nodes.
     fn check_same(&self, again: &Self) -> Result<()> {
-        let joined = self;
-        let pairs = joined.nodes.iter().zip(&again.nodes);
+        let pairs = self.nodes.iter().zip(&again.nodes);
         let differs = pairs.into_iter().find(|(x, y)| {
             let values = match (&x.op, &y.op) {
                 (Op::Constant(i), Op::Constant(j)) => {
-                    joined.constants[*i].value == again.constants[*j].value
+                    self.constants[*i].value == again.constants[*j].value
                 }
                 (x, y) => x == y,
             };
@@ -45,7 +44,7 @@ impl Graph {
         });
         match differs {
             Some((node, _)) => Err(unlike(&node.name)),
-            None if joined.nodes.len() != again.nodes.len() => Err(unlike("")),
+            None if self.nodes.len() != again.nodes.len() => Err(unlike("")),
             None => Ok(()),
         }
     }
@@ -130,20 +129,15 @@ impl Graph {
         }
         let dim = along(x.dims()[axis], y.dims()[axis], [p, q]).ok_or_else(other)?;
         if let Some([first, step]) = counted(x).filter(|first| counted(y) == Some(*first)) {
-            let mut at =
-                self.late(&name, Op::Positions { from: Dim::Fixed(0), to: dim }, vec![])?;
-            if !x.is_int() {
-                at = self.late(&name, Op::Scale(1.0), vec![at])?;
-            }
-            let number = |v: i64| match x.is_int() {
-                true => HostTensor::integers([], vec![v]),
-                false => HostTensor::new([], vec![v as f64]),
-            };
-            let [first, step] = [first, step].map(number);
+            let at = self.late(&name, Op::Positions { from: Dim::Fixed(0), to: dim }, vec![])?;
+            let [first, step] = [first, step].map(|v| HostTensor::integers([], vec![v]));
             let step = self.constant(&name, step?, false);
             let first = self.constant(&name, first?, false);
             let at = self.late(&name, Op::Binary(Binary::Mul), vec![at, step])?;
-            let at = self.late(&name, Op::Binary(Binary::Add), vec![at, first])?;
+            let mut at = self.late(&name, Op::Binary(Binary::Add), vec![at, first])?;
+            if !x.is_int() {
+                at = self.late(&name, Op::Scale(1.0), vec![at])?;
+            }
             return Ok((Op::Reshape(with_dim(x, axis, dim)), vec![at]));
         }
         // The same entry again and again, and then others.

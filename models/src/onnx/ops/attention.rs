@@ -44,7 +44,7 @@ pub(crate) fn attention(n: &mut Node<'_, '_>) -> Result<Vec<ValueId>> {
     let mask = Mask::of(n, [queries, keys], past)?;
     scores = mask.added(n, scores)?;
     if mode == 2 {
-        if mask.hides && n.reads(3) {
+        if mask.hides() && n.reads(3) {
             return Err(n.unsupported("whose scores are a result after they are masked"));
         }
         shown = scores;

@@ -86,12 +86,10 @@ pub(crate) fn sum(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Option
         (None, Some(b)) if taken_away => Some(n.unary(Unary::Neg, b)?),
         (a, b) => a.or(b),
     };
-    let counts = match masks.map(|mask| mask.and_then(|mask| mask.counts)) {
-        [Some(a), Some(b)] => Some(n.binary_op(Binary::Mul, a, b)?),
-        [a, b] => a.or(b),
-    };
+    let [a, b] = masks.map(|mask| mask.and_then(|mask| mask.counts));
+    let counts = both(n, a, b)?;
     let dims = common(&n.dims(x), &n.dims(y));
-    let y = Mask { more, counts, hides: true }.value(n, score, dims)?;
+    let y = Mask { more, counts }.value(n, score, dims)?;
     Ok(Some(y))
 }
 
@@ -107,9 +105,8 @@ pub(crate) fn product(n: &mut Node<'_, '_>, x: ValueId, y: ValueId) -> Result<Op
         return Ok(None);
     }
     let dims = common(&n.dims(x), &n.dims(y));
-    let one = n.whole(1)?;
-    let counts = Some(n.binary_op(Binary::Sub, one, hidden)?);
-    Mask { counts, more: None, hides: true }.value(n, score, dims).map(Some)
+    let counts = Some(opposite(n, hidden)?);
+    Mask { counts, more: None }.value(n, score, dims).map(Some)
 }
 
 /// A choice by computed truth values of which one side hides, of values that reach a softmax.
@@ -134,7 +131,7 @@ pub(crate) fn choice(
     };
     let zero = n.to.graph.known(more)?.is_some_and(|more| more.uniform() == Some(0.0));
     let dims = common(&common(&n.dims(truth), &n.dims(x)), &n.dims(y));
-    let mask = Mask { counts: Some(counts), more: (!zero).then_some(more), hides: true };
+    let mask = Mask { counts: Some(counts), more: (!zero).then_some(more) };
     mask.value(n, score, dims).map(Some)
 }
 
@@ -171,7 +168,7 @@ pub(crate) fn moved(
     };
     let (counts, more) = (through(mask.counts)?, through(mask.more)?);
     n.replace(0, x);
-    n.to.masks.insert(result, Mask { counts, more, ..mask });
+    n.to.masks.insert(result, Mask { counts, more });
     Ok(())
 }
 
@@ -194,15 +191,20 @@ pub(crate) struct Mask {
     more: Option<ValueId>,
     /// 1 where a score counts.
     counts: Option<ValueId>,
-    pub hides: bool,
 }
 
 impl Mask {
     /// The selection of scores by their place alone.
     pub fn by_place(counts: Option<ValueId>) -> Self {
-        Self { counts, ..Self::default() }
+        Self { counts, more: None }
     }
 
+    /// True if it hides places, and not only adds numbers.
+    pub fn hides(&self) -> bool {
+        self.counts.is_some()
+    }
+
+    /// The mask of an attention of `shape`, `[queries, keys]`: its operand, and the places that each query sees.
     pub fn of(n: &mut Node<'_, '_>, shape: [usize; 2], past: Option<usize>) -> Result<Self> {
         let mut mask = Self::default();
         if let Some(given) = n.optional(3) {
@@ -214,12 +216,8 @@ impl Mask {
             None => None,
         };
         if let Some(fixed) = positions(n, shape, past, lengths.as_deref())? {
-            mask.hides = true;
             let fixed = n.to.graph.public(n.attributes.name, fixed);
-            mask.counts = Some(match mask.counts {
-                None => fixed,
-                Some(other) => n.binary_op(Binary::Mul, other, fixed)?,
-            });
+            mask.counts = both(n, mask.counts, Some(fixed))?;
         }
         Ok(mask)
     }
@@ -228,7 +226,6 @@ impl Mask {
     fn take(&mut self, n: &mut Node<'_, '_>, given: ValueId) -> Result<()> {
         if n.kind(3) == dtype::BOOL {
             self.counts = Some(given);
-            self.hides = true;
             return Ok(());
         }
         match Self::behind(n, given, Score::Added)? {
@@ -270,7 +267,7 @@ impl Mask {
             _ => Some(n.to.graph.public(name, finite)),
         };
         let counts = Some(n.to.graph.public(name, counted));
-        Ok(Some(Self { more, counts, hides: true }))
+        Ok(Some(Self { more, counts }))
     }
 
     /// A value of this shape that hides as the mask does, which is known from then on.
@@ -282,7 +279,7 @@ impl Mask {
         let y = match (self.more, self.counts) {
             (Some(more), Some(counts)) => chosen(n, counts, more, out)?,
             (None, Some(counts)) => {
-                let hidden = hidden(n, counts)?;
+                let hidden = opposite(n, counts)?;
                 n.binary_op(Binary::Mul, hidden, out)?
             }
             (Some(more), None) => more,
@@ -293,6 +290,7 @@ impl Mask {
         Ok(y)
     }
 
+    /// Scores with its numbers added.
     pub fn added(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
         match self.more {
             Some(more) => n.binary_op(Binary::Add, scores, more),
@@ -300,6 +298,7 @@ impl Mask {
         }
     }
 
+    /// Scores of which those that it hides are replaced.
     pub fn hidden(&self, n: &mut Node<'_, '_>, scores: ValueId) -> Result<ValueId> {
         let Some(counts) = self.counts else { return Ok(scores) };
         let out = n.number(MASKED);
@@ -325,15 +324,28 @@ fn chosen(n: &mut Node<'_, '_>, counts: ValueId, value: ValueId, out: ValueId) -
     if n.to.graph.known(counts)?.is_none() && n.to.is_integer(counts) {
         return n.add(Op::Where, &[counts, value, out]);
     }
-    let hidden = hidden(n, counts)?;
+    let hidden = opposite(n, counts)?;
     let kept = n.binary_op(Binary::Mul, value, counts)?;
     let out = n.binary_op(Binary::Mul, hidden, out)?;
     n.binary_op(Binary::Add, kept, out)
 }
 
-fn hidden(n: &mut Node<'_, '_>, counts: ValueId) -> Result<ValueId> {
+/// 1 where truth values are 0, and 0 where they are 1.
+pub(crate) fn opposite(n: &mut Node<'_, '_>, truth: ValueId) -> Result<ValueId> {
     let one = n.whole(1)?;
-    n.binary_op(Binary::Sub, one, counts)
+    n.binary_op(Binary::Sub, one, truth)
+}
+
+/// 1 where each of two selections counts, if both are there.
+pub(crate) fn both(
+    n: &mut Node<'_, '_>,
+    a: Option<ValueId>,
+    b: Option<ValueId>,
+) -> Result<Option<ValueId>> {
+    match (a, b) {
+        (Some(a), Some(b)) => n.binary_op(Binary::Mul, a, b).map(Some),
+        (a, b) => Ok(a.or(b)),
+    }
 }
 
 /// A mask as long as the keys: keys beyond the given mask are hidden.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use nn_layers::{Binary, HostTensor, Op, Unary, ValueId};
 
 use super::super::attention::{Heads, four, rotated, rows_at, split_heads};
-use super::super::masks::{HIDES, Mask};
+use super::super::masks::{self, HIDES, Mask};
 use super::super::math;
 use super::super::shape::fixed;
 use super::quantised::{Sides, product_of_integers};
@@ -344,13 +344,9 @@ fn attended(
         let given = unpadded(n, mask, [batch, queries, keys])?;
         let filter = n.attributes.float("mask_filter_value", FILTER);
         if filter <= -HIDES {
-            counts = Some(match counts {
-                Some(counts) => n.binary_op(Binary::Mul, given, counts)?,
-                None => given,
-            });
+            counts = masks::both(n, Some(given), counts)?;
         } else {
-            let one = n.whole(1)?;
-            let padded = n.binary_op(Binary::Sub, one, given)?;
+            let padded = masks::opposite(n, given)?;
             let filter = math::times(n, padded, filter)?;
             scores = n.binary_op(Binary::Add, scores, filter)?;
         }
