@@ -6,10 +6,7 @@ use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyBytes};
-use trefoil::{
-    import::{PROMPT_STEPS, with_longer_steps},
-    program::Program,
-};
+use trefoil::{import, program::Program};
 
 use crate::errors::{Failure, Kind, Result};
 
@@ -56,10 +53,8 @@ impl Model {
         dims: Vec<(String, usize)>,
         token: bool,
     ) -> PyResult<Self> {
-        let sized =
-            |options: ImportOptions, (name, size): &(String, usize)| options.with_dim(name, *size);
-        let options = dims.iter().fold(ImportOptions::default(), sized);
-        let options = options.with_answers(if token { Answers::Token } else { Answers::Logits });
+        let answers = if token { Answers::Token } else { Answers::Logits };
+        let options = import::options(&dims, answers);
         let of = |graph: models::Result<Graph>| Self::of(graph?, frac);
         let (model, source) = if let Ok(bytes) = source.cast::<PyBytes>() {
             let bytes = bytes.as_bytes();
@@ -240,11 +235,7 @@ impl Model {
         };
         let plan = PlanOptions::default().with_frac(self.frac);
         let values = &self.compiled.weights;
-        let steps = lengths.unwrap_or(&PROMPT_STEPS);
-        match with_longer_steps(program.clone(), values, steps, &plan, read) {
-            Err(_) if lengths.is_none() => Ok(program),
-            made => Ok(made?),
-        }
+        Ok(import::with_prompt_steps(program, values, lengths, &plan, read)?.0)
     }
 
     /// True if it keeps values from step to step.

@@ -12,7 +12,7 @@ use ring_arith::Tensor;
 use crate::{About, Error, Preprocess, Result, program::Program, trial};
 
 /// Positions of the longer steps that language models take unless their owners say otherwise.
-pub const PROMPT_STEPS: [usize; 2] = [4, 16];
+const PROMPT_STEPS: [usize; 2] = [4, 16];
 
 /// A model ready to be shared.
 pub struct Imported {
@@ -119,13 +119,28 @@ pub fn plan(
     Ok(Imported { program, about, values: compiled.weights })
 }
 
-/// The program of a language model with longer steps, which add these numbers of positions; those that its usual steps add,
-/// and fewer, are left out. `values` are its weights, and `read` reads its graph for steps of so many. Of other models it is
-/// the same program.
+/// The program of a language model with longer steps, of `lengths` positions, or else of 4 and 16 if it can
+/// take them: the reason comes too if it cannot. `values` are its weights, and `read` reads its graph for steps of a
+/// number of positions. Lengths that its usual steps have already are left out. Other models have the same program.
 ///
 /// # Errors
-/// Those of `read`; [`Error::Refused`] if longer steps are not of the same network.
-pub fn with_longer_steps(
+/// Those of `read`; [`Error::Refused`] if longer steps that were asked for are not of the same network.
+pub fn with_prompt_steps(
+    program: Program,
+    values: &[HostTensor],
+    lengths: Option<&[usize]>,
+    options: &PlanOptions,
+    read: impl Fn(usize) -> Result<Graph>,
+) -> Result<(Program, Option<Error>)> {
+    let steps = lengths.unwrap_or(&PROMPT_STEPS);
+    match with_longer_steps(program.clone(), values, steps, options, read) {
+        Err(reason) if lengths.is_none() => Ok((program, Some(reason))),
+        made => Ok((made?, None)),
+    }
+}
+
+/// [`with_prompt_steps`] of these lengths.
+pub(crate) fn with_longer_steps(
     program: Program,
     values: &[HostTensor],
     lengths: &[usize],

@@ -62,16 +62,11 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let read = |positions| {
         import::graph(file, &reading::options(&arguments.model).with_positions(positions))
     };
-    let lengths = arguments.prompt_steps.as_deref();
     let (program, values) = (imported.program.clone(), &imported.values);
-    let steps = lengths.unwrap_or(&import::PROMPT_STEPS);
-    let program = import::with_longer_steps(program, values, steps, &options, read);
-    let (imported, one_by_one) = match program {
-        Ok(program) => (imported.with_program(program)?, None),
-        Err(error) if lengths.is_none() => (imported, Some(error)),
-        Err(error) => return Err(Error::input("--prompt-steps", error)),
-    };
-    let Imported { program, about, values } = imported;
+    let lengths = arguments.prompt_steps.as_deref();
+    let (program, one_by_one) = import::with_prompt_steps(program, values, lengths, &options, read)
+        .map_err(|error| Error::input("--prompt-steps", error))?;
+    let Imported { program, about, values } = imported.with_program(program)?;
     let text = |path: &PathBuf| {
         let form = arguments.form.replace("\\n", "\n");
         text_of(path, (form, &arguments.stops), &program)

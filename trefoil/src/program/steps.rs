@@ -5,7 +5,7 @@ use nn_layers::{Caches, Observer, Sizes};
 use ring_arith::Shape;
 
 use super::{Program, refused};
-use crate::{Digest, Error, Longer, Result, Shares};
+use crate::{Digest, Longer, Result, Shares};
 
 /// The most steps of a conversation in one job.
 const MOST_STEPS: usize = 1024;
@@ -37,30 +37,16 @@ pub enum Given<'a, S> {
     Result(S),
 }
 
-impl Steps {
-    /// The number of answers: one behind the last input, and one of each step after that.
-    #[must_use]
-    pub fn answers(&self) -> usize {
-        self.all - self.given.saturating_sub(1)
-    }
-}
-
 impl Program {
     /// Checks that clients send and get the same shapes at each step.
     pub(super) fn check_step(&self) -> Result<()> {
-        let outputs = |past| {
-            let shapes = self.plan.output_shapes(self.sizes_behind(past)).map_err(refused)?;
-            Ok::<_, Error>(
-                self.plan.step_outputs().map(|at| shapes[at].clone()).collect::<Vec<_>>(),
-            )
-        };
         if self.plan.fixed_batch().is_some_and(|batch| batch != 1) {
             return Err(refused("a conversation has one example; import it for batch 1"));
         }
         if self.plan.step_inputs().next().is_none() || self.plan.step_outputs().next().is_none() {
             return Err(refused("a step takes or returns nothing but what servers keep"));
         }
-        if outputs(0)? != outputs(1)? {
+        if self.step_shapes(0)? != self.step_shapes(1)? {
             return Err(refused("what a step returns grows with the positions before it"));
         }
         Ok(())
@@ -69,7 +55,7 @@ impl Program {
     /// The same network with programs for steps of more positions.
     ///
     /// # Errors
-    /// [`Error::Refused`] if one has other weights, keeps or takes other values, or if two have steps
+    /// [`Error::Refused`](crate::Error::Refused) if one has other weights, keeps or takes other values, or if two have steps
     /// of the same length.
     pub fn with_longer(mut self, mut longer: Vec<Self>) -> Result<Self> {
         if longer.len() > MOST_LENGTHS {
@@ -140,7 +126,7 @@ impl Program {
     /// the other. `goes_on` is true if the others may go on from results ([`goes_on`](crate::About::goes_on)).
     ///
     /// # Errors
-    /// [`Error::Refused`] that states what a step takes.
+    /// [`Error::Refused`](crate::Error::Refused) that states what a step takes.
     pub fn steps(&self, inputs: &[Shape], all: usize, at: usize, goes_on: bool) -> Result<Steps> {
         let each = self.plan.step_inputs().count();
         if !(1..=MOST_STEPS).contains(&all) {
@@ -167,7 +153,7 @@ impl Program {
             end = end.saturating_add(last.plan.new_positions().unwrap_or(0));
             words = if step + 1 < given { 0 } else { last.step_words()? };
         }
-        if given < all && last.step_shapes()? != self.step_shapes()? {
+        if given < all && last.step_shapes(0)? != self.step_shapes(0)? {
             return Err(refused("what a longer step returns is not what the next one takes"));
         }
         let own = all - given;
@@ -196,21 +182,21 @@ impl Program {
         programs.into_iter().map(|program| (program, sizes(program))).collect()
     }
 
-    /// Shapes of what a step returns.
-    fn step_shapes(&self) -> Result<Vec<Shape>> {
-        let outputs = self.output_shapes()?;
+    /// Shapes of what a step returns behind this number of positions.
+    fn step_shapes(&self, past: usize) -> Result<Vec<Shape>> {
+        let outputs = self.plan.output_shapes(self.sizes_behind(past)).map_err(refused)?;
         Ok(self.plan.step_outputs().map(|at| outputs[at].clone()).collect())
     }
 
     /// Words of the results of a step.
     fn step_words(&self) -> Result<u64> {
-        Ok(self.step_shapes()?.iter().map(|shape| shape.len() as u64).sum())
+        Ok(self.step_shapes(0)?.iter().map(|shape| shape.len() as u64).sum())
     }
 
     /// Bytes that a server keeps of a conversation of this many positions, of shares with this number of components.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the plan does not serve so many.
+    /// [`Error::Refused`](crate::Error::Refused) if the plan does not serve so many.
     pub fn kept_bytes(&self, positions: usize, components: usize) -> Result<u64> {
         let words = self.plan.state_words(self.sizes_behind(positions)).map_err(refused)?;
         // The components of a word, and their sum, which products keep.
