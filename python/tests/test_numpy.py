@@ -425,7 +425,7 @@ REFUSED_BY_NUMPY = {
     "minus truth values": lambda x: -(x > 1), "truth values less others": lambda x: (x > 1) - (x > 2),
     "True less truth values": lambda x: True - (x > 1), "a negative power of integers": lambda x: (x > 1).astype(int) ** -2,
     "negative powers of integers": lambda x: (x > 1).astype(int) ** np.array([1, -1, 2]), "Frobenius of a vector": lambda x: np.linalg.norm(x, "fro"),
-    "norm over three axes": lambda x: np.linalg.norm(x.reshape(1, 1, 3), 2), "a diagonal of two lengths": lambda x: np.einsum("ii,i->i", x.reshape(3, 1), x), "an order of einsum": lambda x: np.einsum("i,i,i", x, x, x, optimize=["einsum_path", (0, 1)]),
+    "a list for a number": lambda x: put(x, 0, [1]), "norm over three axes": lambda x: np.linalg.norm(x.reshape(1, 1, 3), 2), "a diagonal of two lengths": lambda x: np.einsum("ii,i->i", x.reshape(3, 1), x), "an order of einsum": lambda x: np.einsum("i,i,i", x, x, x, optimize=["einsum_path", (0, 1)]),
 }
 
 

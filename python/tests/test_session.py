@@ -369,7 +369,7 @@ def test_ctrl_c_ends_a_long_call_within_half_a_second(network, size):
     script = INTERRUPTED.replace("NETWORK", repr(network)).replace("SIZE", str(size))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
-    assert float(re.search(r"took ([\d.]+)", ran.stdout)[1]) < 0.5
+    assert float(re.search(r"took (\S+)", ran.stdout)[1]) < 0.5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")

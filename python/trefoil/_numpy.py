@@ -169,6 +169,8 @@ def put_key(x, key, value):
         raise InputError(f"real numbers do not fit an array of {dtype}; make it real with astype(float)")
     value = value._like(dtype)
     source = _places(value)
+    if source.ndim and not isinstance(target, np.ndarray):
+        raise InputError(f"one element takes a number, not an array of shape {value.shape}")
     while source.ndim > np.ndim(target) and source.shape[0] == 1:
         source = source[0]
     source = np.broadcast_to(source, np.shape(target)) + x.size
