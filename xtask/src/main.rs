@@ -53,8 +53,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Build wheels of the Python package for Linux: glibc from 2.28 on, and musl; needs Python and rustup
+    /// Build wheels of the Python package for Linux (glibc from 2.28 on, and musl) and macOS; needs Python and rustup
     Wheel {
+        /// For Python 3.14 without its global lock, instead of for every usual Python
+        #[arg(long)]
+        free_threaded: bool,
         /// Targets of Rust; those of this machine's processor without names
         targets: Vec<String>,
     },
@@ -79,7 +82,9 @@ fn main() -> ExitCode {
         Task::Gpu { build_only, args } => gpu::run(build_only, &args),
         Task::Bench { args } => program("bench", &["--release"], &args),
         Task::Train { args } => program("train", &["--release"], &args),
-        Task::Wheel { targets } => wheel::run(&targets).map(|()| ExitCode::SUCCESS),
+        Task::Wheel { free_threaded, targets } => {
+            wheel::run(&targets, free_threaded).map(|()| ExitCode::SUCCESS)
+        }
         Task::Operators => operators::run().map(|()| ExitCode::SUCCESS),
         Task::Accuracy => accuracy::run().map(|()| ExitCode::SUCCESS),
         Task::Exported { library } => exported::run(library).map(|()| ExitCode::SUCCESS),

@@ -14,10 +14,14 @@ pub const OLDEST: (u32, u32) = (3, 10);
 
 /// The Python that `PYTHON` names, or the first of the usual ones that is not too old.
 pub fn interpreter() -> Option<PathBuf> {
+    interpreter_that(&format!("sys.version_info >= {OLDEST:?}"), &["python3", "python"])
+}
+
+/// The Python that `PYTHON` names, or the first of these, for which a condition on `sys` and `sysconfig` holds.
+pub fn interpreter_that(holds: &str, usual: &[&str]) -> Option<PathBuf> {
     let named = env::var_os("PYTHON").map(PathBuf::from);
-    let usual = ["python3", "python"].map(PathBuf::from);
-    named.into_iter().chain(usual).find(|python| {
-        let code = format!("import sys; sys.exit(sys.version_info < {OLDEST:?})");
+    named.into_iter().chain(usual.iter().map(PathBuf::from)).find(|python| {
+        let code = format!("import sys, sysconfig; sys.exit(not ({holds}))");
         let ran = Command::new(python).args(["-c", &code]).stdin(Stdio::null()).output();
         ran.is_ok_and(|output| output.status.success())
     })

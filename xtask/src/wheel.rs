@@ -1,8 +1,11 @@
-//! Wheels of the Python package: for glibc from 2.28 on, and for musl.
+//! Wheels of the Python package: for glibc from 2.28 on, for musl, and for macOS from 11 on.
 //!
-//! maturin builds them with zig as linker, which knows the symbols of every glibc, so that this machine's own does not
-//! matter. Both are installed from the Python registry into an environment under `target/python`. A wheel that this
-//! machine can run is installed into a fresh environment, where the README's example runs.
+//! maturin builds them with zig as linker, which knows the symbols of every glibc and of macOS, so that this machine's
+//! own system does not matter. Both are installed from the Python registry into an environment under `target/python`. A
+//! wheel that this machine can run is installed into a fresh environment, where the README's example runs.
+//!
+//! One wheel of a target serves every usual Python from 3.10 on. Python without its global lock, the free-threaded build,
+//! needs a wheel for its version.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,7 +18,7 @@ use serde_json::Value;
 
 use crate::cargo;
 use crate::check;
-use crate::python::{environment, interpreter};
+use crate::python::{environment, interpreter, interpreter_that};
 
 /// A target of Rust and the tag that its wheel gets.
 struct Target {
@@ -28,22 +31,35 @@ const TARGETS: &[Target] = &[
     Target { name: "x86_64-unknown-linux-musl", tag: "musllinux_1_2" },
     Target { name: "aarch64-unknown-linux-gnu", tag: "manylinux_2_28" },
     Target { name: "aarch64-unknown-linux-musl", tag: "musllinux_1_2" },
+    Target { name: "x86_64-apple-darwin", tag: "macosx_11_0" },
+    Target { name: "aarch64-apple-darwin", tag: "macosx_11_0" },
 ];
 
-/// The largest wheel, in bytes.
-const MOST: u64 = 6_000_000;
+/// The oldest macOS that a wheel runs on: the first on Apple's own processors.
+const OLDEST_MACOS: &str = "11.0";
 
-/// Builds a wheel for each of the named targets, those of this machine's processor without names. A target whose
-/// standard library is missing does not keep the others from being built.
+/// The Python without a global lock that a wheel of its own is for.
+const FREE_THREADED: &str = "python3.14t";
+
+/// The largest wheel, in bytes: compiled protocols and layers take two thirds, tokenizers and their tables a tenth.
+const MOST: u64 = 10_000_000;
+
+/// Builds a wheel for each of the named targets, those of this machine's processor without names: for every usual Python,
+/// or for the free-threaded one. A target whose standard library is missing does not keep the others from being built.
 ///
 /// # Errors
 /// If Python or a standard library of Rust is missing, or a tool cannot be installed. If a wheel is too large, has
 /// another tag, needs more than NumPy, holds a crate that its bill of materials does not name, or does not run the
 /// README's example.
-pub fn run(targets: &[String]) -> Result<()> {
+pub fn run(targets: &[String], free_threaded: bool) -> Result<()> {
     let root = check::root()?;
     let folder = root.join("target/python");
-    let python = interpreter().context("there is no Python 3.10 or later; name one in PYTHON")?;
+    let python = if free_threaded {
+        interpreter_that("sysconfig.get_config_var('Py_GIL_DISABLED')", &[FREE_THREADED])
+            .context("there is no free-threaded Python; name one in PYTHON")?
+    } else {
+        interpreter().context("there is no Python 3.10 or later; name one in PYTHON")?
+    };
     let wanted = root.join("python/wheel-requirements.txt");
     let tools = match environment(&root, &python, &folder.join("wheel-environment"), &wanted)? {
         Ok(python) => python,
@@ -56,17 +72,18 @@ pub fn run(targets: &[String]) -> Result<()> {
             missing.push(target.name);
             continue;
         }
-        let out = folder.join("wheels").join(target.name);
-        build(&root, &tools, target, &out)?;
+        let kind = if free_threaded { "-free-threaded" } else { "" };
+        let out = folder.join("wheels").join(format!("{}{kind}", target.name));
+        let only_for = free_threaded.then(|| interpreter_of(target.name, &python));
+        build(&root, &tools, target, only_for, &out)?;
         let wheel = only_wheel(&out)?;
         let size = fs::metadata(&wheel)?.len();
         println!("{} ({:.2} MB)", wheel.display(), size as f64 / 1e6);
         ensure!(size <= MOST, "the wheel has {size} bytes, more than {MOST}");
-        ensure!(
-            wheel.to_string_lossy().contains(target.tag),
-            "the wheel is not tagged {}",
-            target.tag
-        );
+        let pythons = if free_threaded { "-cp314t-" } else { "-abi3-" };
+        for tag in [target.tag, pythons] {
+            ensure!(wheel.to_string_lossy().contains(tag), "the wheel is not tagged {tag}");
+        }
         let metadata = metadata(&tools, &wheel)?;
         let needs = requirements(&metadata);
         ensure!(needs == ["numpy"], "the wheel needs {needs:?}, not NumPy alone");
@@ -107,6 +124,12 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Target>> {
 fn runs_here(target: &str) -> bool {
     let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     cfg!(target_os = "linux") && target == format!("{}-unknown-linux-{libc}", env::consts::ARCH)
+}
+
+/// The interpreter that a wheel is built for: the given one where the wheel runs here. maturin knows the settings of the
+/// same version on other systems by its name.
+fn interpreter_of<'a>(target: &str, python: &'a Path) -> &'a Path {
+    if runs_here(target) { python } else { Path::new(FREE_THREADED) }
 }
 
 /// Installs a target's standard library if the compiler lacks it. The inner error states why that
@@ -151,19 +174,35 @@ fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word").trim().to_owned()
 }
 
-fn build(root: &Path, python: &Path, target: &Target, out: &Path) -> Result<()> {
+/// Builds the wheel of a target: for one Python alone, or for every one from the oldest on.
+fn build(
+    root: &Path,
+    tools: &Path,
+    target: &Target,
+    only_for: Option<&Path>,
+    out: &Path,
+) -> Result<()> {
     if out.exists() {
         fs::remove_dir_all(out)?;
     }
-    let bin = python.parent().context("a Python lies in a folder")?;
+    let bin = tools.parent().context("a Python lies in a folder")?;
     let path = env::var_os("PATH").unwrap_or_default();
     let all = [bin.to_path_buf()].into_iter().chain(env::split_paths(&path));
-    let status = Command::new(python)
+    let mut command = Command::new(tools);
+    command
         .args(["-m", "maturin", "build", "--manifest-path", "python/Cargo.toml", "--zig"])
-        .args(["--target", target.name, "--compatibility", target.tag, "--out"])
-        .arg(out)
+        .args(["--target", target.name, "--out"])
+        .arg(out);
+    if target.tag.contains("linux") {
+        command.args(["--compatibility", target.tag]);
+    }
+    if let Some(python) = only_for {
+        command.arg("--interpreter").arg(python);
+    }
+    let status = command
         .current_dir(root)
         .env("PATH", env::join_paths(all)?)
+        .env("MACOSX_DEPLOYMENT_TARGET", OLDEST_MACOS)
         .status()
         .context("cannot start maturin")?;
     ensure!(status.success(), "maturin ended with {status}");
