@@ -47,6 +47,7 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
         plan: 4000,
         tokenizer: 500,
         words: 650,
+        public_weights: false,
         readers: Readers::Named(vec!["bob".to_owned()]),
         ranges: vec![Some(Range { low: 0.0, high: 1.0 }), None],
         replace: true,
@@ -519,6 +520,7 @@ fn about() -> About {
         whole: false,
         positions: 1,
         weights: 650,
+        public_weights: false,
         fraction_bits: 20,
         text: Some(Text {
             tokenizer: Digest::of(&[b"tokenizer"]),

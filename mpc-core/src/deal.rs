@@ -156,10 +156,53 @@ pub fn suspects(twins: &[[Component; 2]], differs: &[bool]) -> Option<String> {
     })
 }
 
-/// The sharing of the plaintext reference: every server has the words themselves, and nothing is
-/// secret.
+/// Words in the clear: every server has all of them. The plaintext reference has one server; a model whose weights are
+/// public is so at all servers of a cluster.
 #[derive(Debug)]
-pub struct Clear;
+pub struct Clear(usize);
+
+/// The most servers that hold the same words in the clear: 16 that compute, and a dealer.
+const MOST_SERVERS: usize = 17;
+
+/// All pairs of servers, each after those of smaller numbers: the pairs of the first `n` are the first `n (n - 1) / 2`.
+const PAIRS: [[Component; 2]; MOST_SERVERS * (MOST_SERVERS - 1) / 2] = {
+    let mut pairs = [[(0, 0); 2]; MOST_SERVERS * (MOST_SERVERS - 1) / 2];
+    let (mut one, mut other, mut at) = (0, 1, 0);
+    while other < MOST_SERVERS {
+        pairs[at] = [(one, 0), (other, 0)];
+        at += 1;
+        one += 1;
+        if one == other {
+            one = 0;
+            other += 1;
+        }
+    }
+    pairs
+};
+
+impl Clear {
+    /// Words in the clear at this number of servers, 1 to 17.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another number.
+    pub fn at(servers: usize) -> Result<&'static Self> {
+        static CLEAR: [Clear; MOST_SERVERS] = {
+            let mut all = [const { Clear(0) }; MOST_SERVERS];
+            let mut at = 0;
+            while at < MOST_SERVERS {
+                all[at] = Clear(at + 1);
+                at += 1;
+            }
+            all
+        };
+        servers.checked_sub(1).and_then(|at| CLEAR.get(at)).ok_or_else(|| {
+            let reason = format!(
+                "words in the clear at {servers} servers; 1 to {MOST_SERVERS} can hold them"
+            );
+            Error::Invalid { op: "deal", reason }
+        })
+    }
+}
 
 impl Sharing for Clear {
     fn name(&self) -> &'static str {
@@ -167,7 +210,7 @@ impl Sharing for Clear {
     }
 
     fn servers(&self) -> usize {
-        1
+        self.0
     }
 
     fn components(&self) -> usize {
@@ -175,7 +218,7 @@ impl Sharing for Clear {
     }
 
     fn twins(&self) -> &'static [[Component; 2]] {
-        &[]
+        &PAIRS[..self.0 * (self.0 - 1) / 2]
     }
 
     fn contents(&self, _: usize) -> Contents {
@@ -183,7 +226,8 @@ impl Sharing for Clear {
     }
 
     fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
-        Ok(vec![Parcel { keys: Vec::new(), words: secrets }])
+        let parcel = |_| Parcel { keys: Vec::new(), words: secrets.clone() };
+        Ok((0..self.0).map(parcel).collect())
     }
 
     fn accept(&self, _: usize, parcel: Parcel, shapes: &[Shape]) -> Result<Vec<Held>> {
@@ -192,14 +236,18 @@ impl Sharing for Clear {
     }
 
     fn reveal(&self, released: &[Released]) -> Result<Tensor> {
-        let [one] = released else { return Err(incomplete()) };
-        Ok(one.words.clone())
+        let [first, others @ ..] = released else { return Err(incomplete()) };
+        if others.len() + 1 != self.0 || others.iter().any(|other| other.words != first.words) {
+            return Err(incomplete());
+        }
+        Ok(first.words.clone())
     }
 }
 
 impl<E: Engine> Deal for Plaintext<E> {
     fn sharing(&self) -> &'static dyn Sharing {
-        &Clear
+        static ONE: Clear = Clear(1);
+        &ONE
     }
 
     fn agree(&mut self) -> Result<()> {
@@ -397,4 +445,41 @@ fn stream_key(key: &ParcelKey) -> StreamKey {
 
 fn invalid(op: &'static str, reason: String) -> Error {
     Error::Invalid { op, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_in_the_clear_are_the_same_at_all_servers() {
+        let secrets = || vec![Tensor::vector(vec![1, 2]), Tensor::vector(vec![3])];
+        let shapes: Vec<_> = secrets().iter().map(|secret| secret.shape().clone()).collect();
+        for servers in [1, 2, 3, 17] {
+            let clear = Clear::at(servers).unwrap();
+            let parcels = clear.deal(secrets()).unwrap().into_iter().enumerate();
+            let held: Vec<_> =
+                parcels.map(|(at, parcel)| clear.accept(at, parcel, &shapes).unwrap()).collect();
+            assert_eq!(
+                held,
+                vec![secrets().into_iter().map(|it| vec![it]).collect::<Vec<_>>(); servers]
+            );
+            // Each server is compared with each other one, once.
+            let mut pairs: Vec<_> =
+                clear.twins().iter().map(|[one, other]| (one.0, other.0)).collect();
+            pairs.sort_unstable();
+            let all =
+                (0..servers).flat_map(|one| (one + 1..servers).map(move |other| (one, other)));
+            assert_eq!(pairs, all.collect::<Vec<_>>());
+            let released = Released { words: Tensor::vector(vec![7]), vouched: None };
+            let mut all = vec![released; servers];
+            assert_eq!(clear.reveal(&all).unwrap().words(), [7]);
+            clear.reveal(&all[1..]).unwrap_err();
+            all[servers - 1].words = Tensor::vector(vec![8]);
+            assert_eq!(clear.reveal(&all).is_ok(), servers == 1);
+        }
+        for servers in [0, 18] {
+            Clear::at(servers).unwrap_err();
+        }
+    }
 }

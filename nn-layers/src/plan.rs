@@ -21,8 +21,8 @@ mod step;
 
 use std::borrow::Borrow;
 
-use mpc_core::{Operand, Profile, Protocol, SecretTensor, TruncationMode};
-use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
+use mpc_core::{Operand, Profile, Protocol, PublicTensor, SecretTensor, TruncationMode};
+use ring_arith::{Engine, FixedPoint, FracBits, Shape, Tensor};
 
 pub use bounds::Excess;
 pub use build::{Compiled, PlanOptions};
@@ -74,6 +74,8 @@ pub struct Plan {
     pub(crate) guard: bool,
     /// The resource that is saved while it runs, whatever the protocol saves elsewhere.
     pub(crate) profile: Option<Profile>,
+    /// True if every party has its weights in the clear.
+    pub(crate) public_weights: bool,
 }
 
 /// One operation of a plan.
@@ -277,6 +279,36 @@ impl Plan {
         let fracs = self.weights.iter().map(|&i| self.constants[i].frac);
         let wrap = |(share, frac)| Operand::Secret(SecretTensor::new(share, frac, 64));
         shares.into_iter().zip(fracs).map(wrap).collect()
+    }
+
+    /// Weights that every party has in the clear, in order, as [`Plan::run`] takes them. Products with them are local:
+    /// what is left of their cost is that of the truncation.
+    ///
+    /// # Errors
+    /// [`Error::Mpc`] if the engine cannot hold them.
+    pub fn public_weights<P: Protocol>(
+        &self,
+        mpc: &P,
+        words: Vec<Tensor>,
+    ) -> Result<Vec<Operand<P>>> {
+        let fracs = self.weights.iter().map(|&i| self.constants[i].frac);
+        let upload = |(words, frac)| {
+            let words = mpc.engine().upload(words).map_err(mpc_core::Error::from)?;
+            Ok(Operand::Public(PublicTensor::new(words, frac)))
+        };
+        words.into_iter().zip(fracs).map(upload).collect()
+    }
+
+    /// True if every party is to have the weights in the clear.
+    pub fn has_public_weights(&self) -> bool {
+        self.public_weights
+    }
+
+    /// The same plan with weights that every party has in the clear, or with secret ones.
+    #[must_use]
+    pub fn with_public_weights(mut self, public: bool) -> Self {
+        self.public_weights = public;
+        self
     }
 
     /// Shares of the inputs, in order, as [`Plan::run`] takes them.

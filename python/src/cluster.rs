@@ -208,7 +208,7 @@ impl Connection {
     }
 
     /// Secret-shares a model among the servers.
-    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None, text=None, prompt_steps=None))]
+    #[pyo3(signature = (name, model, readers, ranges, labels, schema, replace, progress=None, text=None, prompt_steps=None, public_weights=false))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn put(
@@ -224,6 +224,7 @@ impl Connection {
         progress: Option<Bound<'_, PyAny>>,
         text: Option<Texts>,
         prompt_steps: Option<Vec<usize>>,
+        public_weights: bool,
     ) -> PyResult<()> {
         check_name("model", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
@@ -236,6 +237,7 @@ impl Connection {
             py,
             || sent.tell(progress.as_ref()),
             move |client| {
+                let program = program.with_public_weights(public_weights)?;
                 let mut about = program.about(Preprocess::default(), labels)?;
                 let mut tokenizer = Vec::new();
                 if let Some((path, form, stops)) = text {

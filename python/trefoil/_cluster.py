@@ -279,7 +279,7 @@ class Cluster:
         ranges: dict[str, tuple[float, float]] | None = None, labels: Sequence[str] = (), replace: bool = False,
         progress: bool = False, schema: str | os.PathLike[str] | None = None,
         tokenizer: str | os.PathLike[str] | None = None, form: str = "{}", stop: Sequence[str] = (),
-        prompt_steps: Sequence[int] | None = None,
+        prompt_steps: Sequence[int] | None = None, public_weights: bool = False,
     ) -> None:
         """Secret-share a model among the servers.
 
@@ -310,6 +310,9 @@ class Cluster:
         prompt_steps : sequence of int, optional
             Tokens in each of the longer steps by which a language model from a file also reads a prompt, at most four
             numbers. Unless given, 4 and 16 where the model has them; ``()`` for none.
+        public_weights : bool
+            Give every server the weights in the clear: for a model that anyone may have. What clients send and get stays
+            secret, and products with the weights cost half as many bytes.
 
         Raises
         ------
@@ -330,7 +333,11 @@ class Cluster:
             who, names = _who(readers), list(labels)
             text = None if tokenizer is None else (os.fspath(tokenizer), form, list(stop))
             steps = None if prompt_steps is None else [int(n) for n in prompt_steps]
-            self._with(lambda c: c.put(name, model._model, who, bounds, names, described, replace, sent.at, text, steps))
+            self._with(
+                lambda c: c.put(
+                    name, model._model, who, bounds, names, described, replace, sent.at, text, steps, public_weights
+                )
+            )
 
     def infer(
         self, name: str, *inputs: ArrayLike, cost: bool = False, progress: bool = False, drop: Sequence[str] = (),

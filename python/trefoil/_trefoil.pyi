@@ -127,7 +127,7 @@ class Connection:
     def put(
         self, name: str, model: Model, readers: list[str] | None, ranges: list[tuple[float, float] | None],
         labels: list[str], schema: str | None, replace: bool, progress: _Bar | None = None,
-        text: tuple[str, str, list[str]] | None = None, prompt_steps: list[int] | None = None,
+        text: tuple[str, str, list[str]] | None = None, prompt_steps: list[int] | None = None, public_weights: bool = False,
     ) -> None: ...
     def infer(
         self, name: str, inputs: list[_Floats] | tuple[bytes, list[str]], progress: _Bar | None = None,

@@ -42,8 +42,11 @@ pub struct About {
     /// The positions that a step of a conversation adds, 0 if it keeps nothing from step to step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub positions: u32,
-    /// Number of secret weights.
+    /// Number of weights.
     pub weights: u64,
+    /// True if every server has the weights in the clear, and only what clients send is secret.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub public_weights: bool,
     /// Fraction bits of inputs, except of those that have their own.
     pub fraction_bits: u32,
     /// The preparation of an image by a client before it shares it.

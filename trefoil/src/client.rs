@@ -25,6 +25,7 @@ pub use talk::Talk;
 
 use crate::{
     About, Accusation, Digest, Error, Id, Result,
+    program::weight_sharing,
     store::{Range, Readers},
     text,
     watch::Place,
@@ -287,24 +288,25 @@ impl Client {
             plan: model.plan.len() as u64,
             tokenizer: model.tokenizer.len() as u64,
             words: model.weights.iter().map(|tensor| tensor.len() as u64).sum(),
+            public_weights: model.about.public_weights,
             readers: model.readers.clone(),
             ranges: model.ranges.to_vec(),
             replace: model.replace,
         };
         let plan = bytes::Bytes::copy_from_slice(model.plan);
         let tokenizer = bytes::Bytes::copy_from_slice(model.tokenizer);
-        self.upload(&request, &[about, plan, tokenizer], model.weights, watch)
+        let sharing = weight_sharing(model.about.public_weights, self.sharing)?;
+        self.upload(&request, &[about, plan, tokenizer], sharing.deal(model.weights)?, watch)
     }
 
-    /// Shares tensors among the servers for a job without a result; `clear` goes before them.
+    /// Sends each server its parcel for a job without a result; `clear` goes before it.
     fn upload(
         &mut self,
         request: &Request,
         clear: &[bytes::Bytes],
-        secrets: Vec<Tensor>,
+        parcels: Vec<Parcel>,
         watch: &dyn Watch,
     ) -> Result<()> {
-        let parcels = self.sharing.deal(secrets)?;
         let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
             start(channel, request, silence)?;

@@ -42,13 +42,14 @@ impl Imported {
         self.with_program(program)
     }
 
-    /// The same model by another program, whose guard and steps the description then has.
+    /// The same model by another program, whose guard, steps and secrecy the description then has.
     ///
     /// # Errors
     /// [`Error::Refused`] if there are too many.
     pub fn with_program(self, program: Program) -> Result<Self> {
         let own = program.about(Preprocess::default(), Vec::new())?;
-        let about = About { guard: own.guard, longer: own.longer, ..self.about };
+        let About { guard, longer, public_weights, .. } = own;
+        let about = About { guard, longer, public_weights, ..self.about };
         about.check()?;
         Ok(Self { program, about, ..self })
     }

@@ -37,7 +37,7 @@ pub fn infer(
     engine: EngineChoice,
 ) -> Result<Answer> {
     let sharing = protocol.sharing();
-    let weights = held(sharing, weights)?;
+    let weights = held(program.weight_sharing(sharing)?, weights)?;
     let inputs = held(sharing, std::slice::from_ref(input))?;
     let computing = Computing { protocol, settings: Settings::default() };
     let shapes = vec![input.shape().clone()];
@@ -62,12 +62,13 @@ pub fn predict(
     computing: Computing,
 ) -> Result<Vec<Cost>> {
     let sharing = computing.protocol.sharing();
-    let zeros = |shapes: &[Shape]| -> Vec<Shares> {
+    let zeros = |sharing: &dyn Sharing, shapes: &[Shape]| -> Vec<Shares> {
         let held = |shape: &Shape| vec![Tensor::zeros(shape.clone()); sharing.components()];
         vec![shapes.iter().map(held).collect(); sharing.servers()]
     };
     let shapes = program.plan().input_shapes(sizes)?;
-    let (weights, inputs) = (zeros(&program.weight_shapes()), zeros(&shapes));
+    let weights = zeros(program.weight_sharing(sharing)?, &program.weight_shapes());
+    let inputs = zeros(sharing, &shapes);
     let run = Run { program, computing, weights, inputs, shapes };
     let outcomes = run.by_all(&|| Ok(AnyEngine::Shapes(ShapeEngine)))?;
     Ok(outcomes.into_iter().map(|(_, cost)| cost.timeless()).collect())
@@ -129,7 +130,7 @@ impl Run<'_> {
     fn by_one<P: Deal>(&self, me: usize, mut mpc: P, watched: &Watched) -> Result<Outcome> {
         let held = |all: &[Shares]| all.get(me).cloned().unwrap_or_default();
         mpc.agree()?;
-        let weights = mpc.accept(&self.program.weight_shapes(), held(&self.weights))?;
+        let weights = self.program.weights(&mut mpc, held(&self.weights))?;
         watched.begin();
         let (inputs, hand) = (held(&self.inputs), &mut watched.hand());
         let outputs = self.program.run_on(&mut mpc, &weights, &self.shapes, inputs, hand)?;
@@ -332,24 +333,28 @@ mod tests {
     #[test]
     fn predictions_are_exact() {
         let [unchecked, checked] = [Security::SemiHonest, Security::Checked];
-        for (network, pooling, batch, security) in [
-            ("lenet", Pooling::Average, 1, unchecked),
-            ("lenet", Pooling::Max, 5, unchecked),
-            ("alexnet-cifar", Pooling::Average, 1, unchecked),
-            ("lenet", Pooling::Average, 1, checked),
+        for (network, pooling, batch, security, clear) in [
+            ("lenet", Pooling::Average, 1, unchecked, false),
+            ("lenet", Pooling::Max, 5, unchecked, false),
+            ("alexnet-cifar", Pooling::Average, 1, unchecked, false),
+            ("lenet", Pooling::Average, 1, checked, false),
+            ("lenet", Pooling::Average, 2, unchecked, true),
+            ("lenet", Pooling::Average, 1, checked, true),
             // More than one batch of proofs.
-            ("lenet", Pooling::Average, 100, checked),
+            ("lenet", Pooling::Average, 100, checked, false),
         ] {
             let graph = by_name(network, pooling, &mut RandomWeights::new(5)).unwrap();
             let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
             let weights = compiled.plan.encode_weights(&compiled.weights).unwrap();
-            let program = Program::new(compiled.plan.with_guard(true)).unwrap();
+            let plan = compiled.plan.with_guard(true).with_public_weights(clear);
+            let program = Program::new(plan).unwrap();
             let shapes = program.plan().input_shapes(batch).unwrap();
             let input = Tensor::from_fn(shapes[0].clone(), |at| (at as u64 * 7919) % (1 << 20));
             let settings = Settings { security, ..Settings::default() };
             let computing = Computing { settings, ..Computing::default() };
             let sharing = computing.protocol.sharing();
-            let (weights, inputs) = (held(sharing, &weights), held(sharing, &[input]));
+            let of_weights = program.weight_sharing(sharing).unwrap();
+            let (weights, inputs) = (held(of_weights, &weights), held(sharing, &[input]));
             let (weights, inputs) = (weights.unwrap(), inputs.unwrap());
             let run = Run { program: &program, computing, weights, inputs, shapes };
             let counted = run.by_all(&|| Ok(EngineChoice::Cpu.open(1)?.0)).unwrap();
@@ -359,6 +364,26 @@ mod tests {
             assert_eq!(proofs, security == checked);
             let predicted = predict(&program, batch, computing).unwrap();
             assert_eq!(counted, predicted, "{network}, batch {batch}");
+        }
+    }
+
+    /// A linear layer of 6,144 results: 252 bits each by shared weights, and the truncation's 124 by weights in the clear.
+    #[test]
+    fn weights_in_the_clear_halve_the_bytes_of_a_linear_layer() {
+        let mut graph = nn_layers::Graph::new(1);
+        let x = graph.input("x", &[nn_layers::Dim::Batch(1), nn_layers::Dim::Fixed(50)]).unwrap();
+        let w = RandomWeights::new(7).around(&[50, 6144], 0.0, 1.0).unwrap();
+        let w = graph.weight("w", w);
+        let product = nn_layers::Op::MatMul { transpose_lhs: false, transpose_rhs: false };
+        let y = graph.add("y", product, &[x, w]).unwrap();
+        graph.output("y", y);
+        let plan = Compiled::new(&graph, &PlanOptions::default()).unwrap().plan;
+        for (clear, bits) in [(false, 252), (true, 124)] {
+            let program = Program::new(plan.clone().with_public_weights(clear)).unwrap();
+            let costs = predict(&program, 1, Computing::default()).unwrap();
+            let layer =
+                |cost: &Cost| cost.steps.iter().find(|step| step.name == "y").unwrap().bytes;
+            assert_eq!(8 * costs.iter().map(layer).sum::<u64>(), 6144 * bits);
         }
     }
 

@@ -4,7 +4,10 @@ mod steps;
 
 use std::sync::OnceLock;
 
-use mpc_core::{Deal, Linear, Protocol, ShareTensor};
+use mpc_core::{
+    Deal, Linear, Operand, Protocol, ShareTensor, Sharing,
+    deal::{Clear, check_words},
+};
 use nn_layers::{Observer, Plan, Sizes};
 use ring_arith::{EngineTensor, Shape, Tensor, View};
 
@@ -149,6 +152,16 @@ impl Program {
         Self::new(self.plan.clone().with_guard(guard))?.with_longer(longer)
     }
 
+    /// The same program with weights that every server has in the clear, or with secret ones.
+    ///
+    /// # Errors
+    /// As [`Program::new`].
+    pub fn with_public_weights(&self, public: bool) -> Result<Self> {
+        let longer = self.longer.iter().map(|program| program.with_public_weights(public));
+        let longer = longer.collect::<Result<Vec<_>>>()?;
+        Self::new(self.plan.clone().with_public_weights(public))?.with_longer(longer)
+    }
+
     /// A hash of the plan: equal where the same program would run the same steps.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -173,6 +186,7 @@ impl Program {
             whole: self.whole,
             positions: self.plan.new_positions().unwrap_or(0) as u32,
             weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
+            public_weights: self.plan.has_public_weights(),
             fraction_bits: self.plan.frac(),
             preprocess,
             labels,
@@ -193,6 +207,35 @@ impl Program {
     #[must_use]
     pub fn weight_shapes(&self) -> Vec<Shape> {
         self.plan.weights().into_iter().map(|weight| weight.shape).collect()
+    }
+
+    /// The way of its weights to servers of which clients share secrets by `secrets`.
+    ///
+    /// # Errors
+    /// [`Error::Mpc`] if there are too many servers for weights in the clear.
+    pub fn weight_sharing(&self, secrets: &'static dyn Sharing) -> Result<&'static dyn Sharing> {
+        weight_sharing(self.plan.has_public_weights(), secrets)
+    }
+
+    /// The weights as the plan takes them, from what a server holds of them: shares, or words in the clear. A dealer
+    /// holds nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the weights are in the clear, and a dealer would have to know them; [`Error::Mpc`] if what is
+    /// held is incomplete.
+    pub fn weights<P: Deal>(&self, mpc: &mut P, held: Shares) -> Result<Vec<Operand<P>>> {
+        let shapes = self.weight_shapes();
+        if !self.plan.has_public_weights() {
+            return Ok(self.plan.secret_weights(mpc.accept(&shapes, held)?));
+        }
+        if held.is_empty() && !shapes.is_empty() {
+            return Err(refused(
+                "its weights are in the clear, and a dealer of tapes does not know them: put it with secret weights",
+            ));
+        }
+        let words = held.into_iter().flatten().collect::<Vec<_>>();
+        check_words(&words, &shapes)?;
+        Ok(self.plan.public_weights(mpc, words)?)
     }
 
     /// Checks that weights of these shapes belong to this plan.
@@ -356,7 +399,7 @@ impl Program {
     pub fn run<P: Deal>(
         &self,
         mpc: &mut P,
-        weights: &[P::Share],
+        weights: &[Operand<P>],
         inputs: Shares,
         observer: &mut dyn Observer,
     ) -> Result<Vec<P::Share>> {
@@ -371,20 +414,19 @@ impl Program {
     pub fn run_on<P: Deal>(
         &self,
         mpc: &mut P,
-        weights: &[P::Share],
+        weights: &[Operand<P>],
         shapes: &[Shape],
         inputs: Shares,
         observer: &mut dyn Observer,
     ) -> Result<Vec<P::Share>> {
         let inputs = mpc.accept(shapes, inputs)?;
-        let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let outputs = if self.plan.guarded().is_empty() {
-            self.plan.run(mpc, &weights, &inputs, observer)?
+            self.plan.run(mpc, weights, &inputs, observer)?
         } else {
             let seed = mpc.seed()?;
             let (mut outputs, left) =
-                self.plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
+                self.plan.run_guarded(mpc, weights, &inputs, seed, observer)?;
             outputs.push(left);
             outputs
         };
@@ -399,7 +441,7 @@ impl Program {
     pub fn run_filled<P: Deal>(
         &self,
         mpc: &mut P,
-        weights: &[P::Share],
+        weights: &[Operand<P>],
         inputs: Shares,
         examples: usize,
         observer: &mut dyn Observer,
@@ -430,7 +472,7 @@ impl Program {
     pub fn run_joined<P: Deal>(
         &self,
         mpc: &mut P,
-        weights: &[P::Share],
+        weights: &[Operand<P>],
         callers: Vec<Shares>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Vec<P::Share>>> {
@@ -438,15 +480,13 @@ impl Program {
         let examples = examples.collect::<Result<Vec<_>>>()?;
         let inputs = join(callers)?;
         let inputs = mpc.accept(&shapes_of(&inputs)?, inputs)?;
-        let weights = self.plan.secret_weights(weights.to_vec());
         let inputs = self.plan.secret_inputs(inputs);
         let (outputs, left) = if self.plan.guarded().is_empty() {
-            (self.plan.run(mpc, &weights, &inputs, observer)?, None)
+            (self.plan.run(mpc, weights, &inputs, observer)?, None)
         } else {
             let seed = mpc.seed()?;
             let callers = (examples.as_slice(), seed);
-            let (outputs, left) =
-                self.plan.run_joined(mpc, &weights, &inputs, callers, observer)?;
+            let (outputs, left) = self.plan.run_joined(mpc, weights, &inputs, callers, observer)?;
             (outputs, Some(left))
         };
         let mut each: Vec<Vec<P::Share>> = examples.iter().map(|_| Vec::new()).collect();
@@ -520,6 +560,17 @@ impl Program {
 fn shortened(name: &str) -> String {
     let most = (0..=about::NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
     name.get(..most).unwrap_or(name).to_owned()
+}
+
+/// The way of a model's weights to servers of which clients share secrets by `secrets`.
+///
+/// # Errors
+/// [`Error::Mpc`] if there are too many servers for weights in the clear.
+pub(crate) fn weight_sharing(
+    public: bool,
+    secrets: &'static dyn Sharing,
+) -> Result<&'static dyn Sharing> {
+    Ok(if public { Clear::at(secrets.servers())? } else { secrets })
 }
 
 /// The inputs of several callers, one after the other.

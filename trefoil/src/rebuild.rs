@@ -171,9 +171,11 @@ impl Rebuilding<'_> {
         };
         tell(self.control, self.lost, &offer)?;
         let wanted: bool = listen(self.control, self.lost)?;
-        match held {
-            Some((clear, shares)) if wanted => self.give(clear, &shares)?,
-            None if wanted => {
+        match (offer, held) {
+            (Ok(offer), Some((clear, shares))) if wanted => {
+                self.give(offer.content.sharing(self.sharing)?, clear, &shares)?;
+            }
+            _ if wanted => {
                 return Err(strange(self.control, self.lost, "it wants what was not offered"));
             }
             _ => {}
@@ -198,14 +200,14 @@ impl Rebuilding<'_> {
     }
 
     /// Sends the lost server what is in the clear, if that comes from this server, and the component that both hold.
-    fn give(&mut self, clear: [Vec<u8>; 2], shares: &Shares) -> Result<()> {
+    fn give(&mut self, sharing: &dyn Sharing, clear: [Vec<u8>; 2], shares: &Shares) -> Result<()> {
         if self.me() == self.others()[0] {
             for bytes in clear {
                 self.send(&bytes.into())?;
             }
         }
-        for index in 0..self.sharing.components() {
-            let Some((party, own)) = twin(self.sharing, self.lost, index) else { continue };
+        for index in 0..sharing.components() {
+            let Some((party, own)) = twin(sharing, self.lost, index) else { continue };
             if party == self.me() {
                 for held in shares {
                     self.send(&held[own].to_bytes())?;
@@ -237,8 +239,9 @@ impl Rebuilding<'_> {
             clear.push(self.receive(from, *length)?);
         }
         let mut shares: Shares = shapes.iter().map(|_| Held::new()).collect();
-        for index in 0..self.sharing.components() {
-            let Some((party, _)) = twin(self.sharing, self.lost, index) else { continue };
+        let sharing = offer.content.sharing(self.sharing)?;
+        for index in 0..sharing.components() {
+            let Some((party, _)) = twin(sharing, self.lost, index) else { continue };
             for (held, shape) in shares.iter_mut().zip(&shapes) {
                 let bytes = self.receive(party, shape.len() as u64 * 8)?;
                 held.push(Tensor::from_bytes(shape.clone(), bytes)?);
@@ -445,6 +448,36 @@ mod tests {
             let (report, sent) = run(&stores, lost);
             assert_eq!(report, Report::default());
             assert!(sent.iter().flatten().all(|body| body.len() < 4096));
+        }
+    }
+
+    #[test]
+    fn weights_in_the_clear_come_back_from_one_server() {
+        let version = Id::random().unwrap();
+        let about = About { public_weights: true, ..About::default() };
+        let shares: Shares = vec![vec![component(0)], vec![component(1)]];
+        for lost in 0..3 {
+            let stores = [0, 1, 2].map(store);
+            for (_, store) in stores.iter().enumerate().filter(|(party, _)| *party != lost) {
+                let item = NewItem {
+                    name: "m",
+                    version,
+                    content: &Content::Model { about: Box::new(about.clone()), ranges: Vec::new() },
+                    owner: "alice",
+                    readers: &Readers::Everyone,
+                    plan: b"plan",
+                    shares: &shares,
+                    tokenizer: b"",
+                };
+                store.stage(&item).unwrap();
+                store.commit("m", version).unwrap();
+            }
+            let (report, sent) = run(&stores, lost);
+            assert_eq!(report, Report { rebuilt: vec!["m".to_owned()], left: Vec::new() });
+            let manifest = stores[lost].entry("m").usable("m").unwrap();
+            assert_eq!(stores[lost].shares("m", &manifest).unwrap(), shares);
+            let words = component(0).to_bytes();
+            assert_eq!(sent.iter().flatten().filter(|body| **body == words).count(), 1);
         }
     }
 

@@ -158,6 +158,7 @@ impl Order<'_> {
             .examples(examples as u64);
         let weights =
             dealer.set_up(|mpc| Deal::accept(mpc, &program.weight_shapes(), Vec::new()))?;
+        let weights = program.plan().secret_weights(weights);
         let shapes = program.plan().input_shapes(examples)?;
         for done in 0..answers {
             dealer.deal(|mpc: &mut TapePlayer| {

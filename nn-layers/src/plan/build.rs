@@ -210,6 +210,7 @@ impl<'a> Builder<'a> {
             most_past: graph.most_past,
             guard: false,
             profile: None,
+            public_weights: false,
         })?;
         let weights = self.values.into_iter().zip(secret).filter(|(_, s)| *s).map(|(v, _)| v);
         Ok(Compiled { plan, weights: weights.collect() })

@@ -30,8 +30,19 @@ const MAX_MOVED_FRAC: u32 = 34;
 
 /// Checks the parts and derives the rest of the plan.
 pub(crate) fn complete(parts: Parts) -> Result<Plan> {
-    let Parts { frac, batch, inputs, constants, nodes, outputs, states, most_past, guard, profile } =
-        parts;
+    let Parts {
+        frac,
+        batch,
+        inputs,
+        constants,
+        nodes,
+        outputs,
+        states,
+        most_past,
+        guard,
+        profile,
+        public_weights,
+    } = parts;
     if !(4..=28).contains(&frac) {
         return Err(Error::plan(format!("{frac} fraction bits; 4 to 28 are possible")));
     }
@@ -71,6 +82,7 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         kept: KeptBits::default(),
         guard,
         profile,
+        public_weights,
     };
     plan.public = public(&plan);
     shapes(&plan, batch.unwrap_or(1))?;

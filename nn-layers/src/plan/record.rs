@@ -37,6 +37,8 @@ pub(crate) struct Record {
     guard: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     profile: Option<Profile>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    public_weights: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -107,6 +109,7 @@ impl From<Plan> for Record {
             most_past: plan.most_past,
             guard: plan.guard,
             profile: plan.profile,
+            public_weights: plan.public_weights,
         }
     }
 }
@@ -135,6 +138,7 @@ impl TryFrom<Record> for Plan {
             most_past: record.most_past,
             guard: record.guard,
             profile: record.profile,
+            public_weights: record.public_weights,
         })
     }
 }
@@ -151,6 +155,7 @@ pub(crate) struct Parts {
     pub most_past: Option<usize>,
     pub guard: bool,
     pub profile: Option<Profile>,
+    pub public_weights: bool,
 }
 
 // Serde asks with a reference.

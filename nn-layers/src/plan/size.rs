@@ -223,7 +223,8 @@ impl Plan {
     pub fn peak_words(&self, sizes: impl Into<Sizes>) -> Result<u64> {
         let shapes = check::shapes(self, sizes)?;
         let words: Vec<u64> = shapes.iter().map(|shape| shape.len() as u64).collect();
-        let kept = |i: usize| words[i].saturating_mul(SHARE);
+        let each = |i: usize| if self.is_public_weight(i) { 1 } else { SHARE };
+        let kept = |i: usize| words[i].saturating_mul(each(i));
         let bits = |i: usize| {
             let each = match &self.nodes[i].op {
                 Op::MaxPool(p) => taps(p, words[self.nodes[i].inputs[0]], words[i]),
@@ -249,10 +250,19 @@ impl Plan {
         Ok(peak)
     }
 
-    /// Words that the protocol of one node takes in addition to its operands and its result.
+    /// True if a node is a weight that every party has in the clear.
+    fn is_public_weight(&self, node: usize) -> bool {
+        let is_weight = |at: usize| self.constants[at].public.is_none();
+        self.public_weights
+            && matches!(self.nodes[node].op, Op::Constant(at) | Op::Parameter(at) if is_weight(at))
+    }
+
+    /// Words that the protocol of one node takes in addition to its operands and its result. It makes nothing of
+    /// weights in the clear.
     fn scratch(&self, node: usize, shapes: &[Shape], words: &[u64]) -> u64 {
         let operands = &self.nodes[node].inputs;
-        let taken = operands.iter().map(|&i| words[i]).fold(0, u64::saturating_add);
+        let shared = operands.iter().filter(|&&i| !self.is_public_weight(i));
+        let taken = shared.map(|&i| words[i]).fold(0, u64::saturating_add);
         let made = words[node];
         let (factor, elements) = match &self.nodes[node].op {
             Op::Input(_) | Op::Constant(_) => (0, 0),

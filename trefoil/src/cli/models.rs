@@ -140,6 +140,10 @@ pub struct Put {
     /// it costs 7 to 9 rounds
     #[arg(long)]
     pub no_guard: bool,
+    /// Give every server the weights in the clear: for a model that anyone may have. What clients send and get stays
+    /// secret, and products with the weights cost half as many bytes
+    #[arg(long)]
+    pub public_weights: bool,
     /// Clients that may run it in addition to you, or `everyone` [default: those of the model it replaces, else
     /// nobody]
     #[arg(long, value_delimiter = ',', value_name = "CLIENTS")]

@@ -211,7 +211,7 @@ impl Client {
             readers: readers.clone(),
             replace,
         };
-        self.upload(&request, &[], rows, watch)
+        self.upload(&request, &[], self.sharing.deal(rows)?, watch)
     }
 
     /// Shares the start of a run among the servers. It begins with [`Client::train`], once the owners of its
@@ -228,7 +228,7 @@ impl Client {
             replace: run.replace,
         };
         let written = bytes::Bytes::copy_from_slice(run.request);
-        self.upload(&request, &[written], run.state.to_vec(), watch)
+        self.upload(&request, &[written], self.sharing.deal(run.state.to_vec())?, watch)
     }
 
     /// Consents to a run on this client's data, with this fingerprint.

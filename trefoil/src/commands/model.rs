@@ -66,6 +66,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let lengths = arguments.prompt_steps.as_deref();
     let (program, one_by_one) = import::with_prompt_steps(program, values, lengths, &options, read)
         .map_err(|error| Error::input("--prompt-steps", error))?;
+    let program = program.with_public_weights(arguments.public_weights)?;
     let Imported { program, about, values } = imported.with_program(program)?;
     let text = |path: &PathBuf| {
         let form = arguments.form.replace("\\n", "\n");
@@ -100,8 +101,13 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
         "layers": limits(program.plan()), "fraction_bits": program.plan().frac(),
     });
     output.result(&value, || {
+        let held = if about.public_weights {
+            "in the clear at each server"
+        } else {
+            "shared among the servers"
+        };
         format!(
-            "{name}: {} weights shared among the servers; {}, {}",
+            "{name}: {} weights {held}; {}, {}",
             about.weights,
             tensors("input", &about.inputs, |input| &input.dims),
             tensors("output", &about.outputs, |output| &output.dims)
@@ -369,8 +375,9 @@ fn show(name: &str, global: &Global, output: Output) -> Result<()> {
         "about": about, "ranges": public.ranges,
     });
     output.result(&value, || {
+        let clear = if about.public_weights { " in the clear" } else { "" };
         let mut text = format!(
-            "{name}: {} weights, put by {}; {}, {}",
+            "{name}: {} weights{clear}, put by {}; {}, {}",
             about.weights,
             public.owner,
             tensors("input", &about.inputs, |input| &input.dims),

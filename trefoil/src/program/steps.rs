@@ -96,6 +96,8 @@ impl Program {
         };
         if plan.weights() != other.weights() {
             Some("have other weights")
+        } else if plan.has_public_weights() != other.has_public_weights() {
+            Some("have secret weights where the others are in the clear, or the other way round")
         } else if kept(self).is_none() || kept(self) != kept(longer) {
             Some("keep other values")
         } else if given(self) != given(longer) {
@@ -210,7 +212,7 @@ impl Program {
     pub fn run_step<P: Deal>(
         &self,
         mpc: &mut P,
-        weights: &[P::Share],
+        weights: &[Operand<P>],
         caches: &mut Caches<SecretTensor<P>>,
         inputs: Given<'_, P::Share>,
         observer: &mut dyn Observer,
@@ -219,7 +221,6 @@ impl Program {
             Given::Shared(shapes, inputs) => mpc.accept(shapes, inputs)?,
             Given::Result(input) => vec![input],
         };
-        let weights = self.plan.secret_weights(weights.to_vec());
         let numbered = self.plan.step_inputs().zip(inputs);
         let inputs: Vec<_> = numbered
             .map(|(at, share)| {
@@ -227,12 +228,12 @@ impl Program {
             })
             .collect();
         let outputs = if self.plan.guarded().is_empty() {
-            self.plan.step(mpc, &weights, caches, &inputs, observer)?
+            self.plan.step(mpc, weights, caches, &inputs, observer)?
         } else {
             let seed = mpc.seed()?;
             let given = (inputs.as_slice(), seed);
             let (mut outputs, left) =
-                self.plan.step_guarded(mpc, &weights, caches, given, observer)?;
+                self.plan.step_guarded(mpc, weights, caches, given, observer)?;
             outputs.push(left);
             outputs
         };

@@ -3,6 +3,7 @@
 //! `party.toml` states what all clients may do. A model belongs to the client that put it: this
 //! owner alone may replace, share and remove it, and names the other clients that may run it.
 
+use mpc_core::Sharing;
 use ring_arith::EngineTensor;
 
 use super::Core;
@@ -326,14 +327,14 @@ fn uses_data_of(client: &str, manifest: &Manifest) -> Result<()> {
     Err(Error::refused(format_args!("run `{}`", manifest.name), reason))
 }
 
-/// Words of all tensors of which shares are held.
-pub(super) fn words_held(shares: &Shares) -> u64 {
-    shares.iter().filter_map(|held| held.first()).map(|first| first.len() as u64).sum()
+/// Bytes that all components of shares take.
+pub(super) fn bytes_held(shares: &Shares) -> u64 {
+    shares.iter().flatten().map(|component| 8 * component.len() as u64).sum()
 }
 
-/// Bytes that a model takes on disk: both components of each word, and the plan.
-pub(super) fn disk_bytes(words: u64, plan: u64) -> u64 {
-    words.saturating_mul(16).saturating_add(plan)
+/// Bytes that so many words take at a server, of each of which it holds this number of components.
+pub(super) fn bytes_of(words: u64, sharing: &dyn Sharing) -> u64 {
+    words.saturating_mul(8 * sharing.components() as u64)
 }
 
 /// True if a name's entry is hidden from a client. Damage is shown to all if the owner cannot be read.

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use mpc_core::{Deal, Held};
+use mpc_core::{Deal, Held, Operand, Protocol, Sharing};
 
 use super::Core;
 use crate::{
@@ -15,28 +15,27 @@ use crate::{
 };
 
 /// A model ready to run.
-pub(super) struct Loaded<S> {
+pub(super) struct Loaded<P: Protocol> {
     pub(super) program: Arc<Program>,
-    weights: Weights<S>,
+    weights: Weights<P>,
     pub(super) version: Id,
-    /// Hashes of all first components that this server holds, all second ones, and so on.
-    pub(super) hashes: Vec<Digest>,
+    pub(super) hashes: Hashes,
     bytes: u64,
 }
 
 /// A server's part of a model's weights.
-enum Weights<S> {
-    /// Shares, where the engine computes.
-    Shares(Vec<S>),
+enum Weights<P: Protocol> {
+    /// Shares, or words in the clear, where the engine computes.
+    Operands(Vec<Operand<P>>),
     /// Components, which are shared again under the masks of each tape.
     Held(Shares),
 }
 
-impl<S> Loaded<S> {
+impl<P: Protocol> Loaded<P> {
     /// The weights in the session's protocol.
-    pub(super) fn weights(&self) -> Result<&[S]> {
+    pub(super) fn weights(&self) -> Result<&[Operand<P>]> {
         match &self.weights {
-            Weights::Shares(shares) => Ok(shares),
+            Weights::Operands(operands) => Ok(operands),
             Weights::Held(_) => Err(Error::Internal("weights are not shared yet".to_owned())),
         }
     }
@@ -45,16 +44,35 @@ impl<S> Loaded<S> {
     pub(super) fn held(&self) -> Result<&Shares> {
         match &self.weights {
             Weights::Held(held) => Ok(held),
-            Weights::Shares(_) => Err(Error::Internal("weights are shared already".to_owned())),
+            Weights::Operands(_) => Err(Error::Internal("weights are shared already".to_owned())),
         }
     }
 }
 
-/// Hashes of a server's first components of several tensors, of its second ones, and so on.
-pub(super) fn hashes<'a>(shares: impl IntoIterator<Item = &'a Held> + Clone) -> Vec<Digest> {
-    let components = shares.clone().into_iter().next().map_or(0, Vec::len);
-    let of = |at: usize| shares.clone().into_iter().filter_map(move |held| held.get(at));
-    (0..components).map(|at| Digest::of_tensors(of(at))).collect()
+/// Hashes of what a server holds of several tensors, by which the servers compare it.
+#[derive(Debug, Clone)]
+pub(super) struct Hashes {
+    /// The way in which the tensors came to the servers.
+    pub(super) sharing: &'static dyn Sharing,
+    /// Of all first components that this server holds, of all second ones, and so on.
+    pub(super) of: Vec<Digest>,
+}
+
+impl Hashes {
+    /// Hashes of a server's components.
+    pub(super) fn new<'a>(
+        sharing: &'static dyn Sharing,
+        shares: impl IntoIterator<Item = &'a Held> + Clone,
+    ) -> Self {
+        let components = shares.clone().into_iter().next().map_or(0, Vec::len);
+        let of = |at: usize| shares.clone().into_iter().filter_map(move |held| held.get(at));
+        Self { sharing, of: (0..components).map(|at| Digest::of_tensors(of(at))).collect() }
+    }
+
+    /// Of nothing.
+    pub(super) fn none(sharing: &'static dyn Sharing) -> Self {
+        Self { sharing, of: Vec::new() }
+    }
 }
 
 /// The plans of the models that were asked for.
@@ -92,26 +110,26 @@ impl Programs {
 }
 
 /// Models in memory for one session, up to a number of bytes; the one not used for longest goes first.
-pub(super) struct Models<S> {
+pub(super) struct Models<P: Protocol> {
     limit: u64,
     /// The one used last stands last.
-    known: Vec<(String, Arc<Loaded<S>>)>,
+    known: Vec<(String, Arc<Loaded<P>>)>,
 }
 
-impl<S> Models<S> {
+impl<P: Deal> Models<P> {
     pub(super) fn new(limit: u64) -> Self {
         Self { limit, known: Vec::new() }
     }
 
-    /// A version with its shares, brought to where the engine computes. Without a protocol it keeps the components as
+    /// A version with its weights, brought to where the engine computes. Without a protocol it keeps the components as
     /// they are.
-    pub(super) fn load<P: Deal<Share = S>>(
+    pub(super) fn load(
         &mut self,
         core: &Core,
         mpc: Option<&mut P>,
         name: &str,
         manifest: &Manifest,
-    ) -> Result<Arc<Loaded<S>>> {
+    ) -> Result<Arc<Loaded<P>>> {
         let version = manifest.version;
         if let Some(at) = self.known.iter().position(|(known, _)| known == name) {
             let entry = self.known.remove(at);
@@ -125,12 +143,14 @@ impl<S> Models<S> {
         let shapes = shapes_of(&held)?;
         program.check_about(manifest.model()?.0)?;
         program.check_weights(&shapes)?;
-        // Of a word, the components and their sum, which products keep.
-        let word = 8 * (core.sharing().components() as u64 + 1);
+        let sharing = program.weight_sharing(core.sharing())?;
+        // Of a word, the components and, of several, their sum, which products keep.
+        let components = sharing.components() as u64;
+        let word = 8 * (components + u64::from(components > 1));
         let bytes = shapes.iter().map(|shape| word * shape.len() as u64).sum();
-        let hashes = hashes(&held);
+        let hashes = Hashes::new(sharing, &held);
         let weights = match mpc {
-            Some(mpc) => Weights::Shares(mpc.accept(&shapes, held)?),
+            Some(mpc) => Weights::Operands(program.weights(mpc, held)?),
             None => Weights::Held(held),
         };
         let loaded = Arc::new(Loaded { program, weights, version, hashes, bytes });
@@ -143,7 +163,7 @@ impl<S> Models<S> {
         self.known.retain(|(known, _)| known != name);
     }
 
-    fn keep(&mut self, name: &str, loaded: Arc<Loaded<S>>) {
+    fn keep(&mut self, name: &str, loaded: Arc<Loaded<P>>) {
         self.known.push((name.to_owned(), loaded));
         let mut held: u64 = self.known.iter().map(|(_, model)| model.bytes).sum();
         while held > self.limit && self.known.len() > 1 {

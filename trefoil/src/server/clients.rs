@@ -9,13 +9,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use mpc_core::Released;
+use mpc_core::{Released, Sharing};
 use nn_layers::Sizes;
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
     Coming, Core, Failure, Job, Outcome, Output, Queue, Server,
-    access::{disk_bytes, hides},
+    access::{bytes_of, hides},
     jobs::{Close, Extend, Infer, Put, Remove, Share, Work},
     quota::Reserved,
     tapes::{Candidate, candidates},
@@ -24,7 +24,7 @@ use crate::{
     About, Digest, Error, Id, Result, Shares,
     audit::Event,
     local,
-    program::Program,
+    program::{Program, weight_sharing},
     queue::Joins,
     range::check_ranges,
     store::{Content, Manifest},
@@ -176,8 +176,18 @@ impl Visit<'_> {
 
     /// Takes a model.
     fn put(&mut self, request: &Request) -> Result<()> {
-        let Request::Put { job, name, about, plan, tokenizer, words, readers, ranges, replace } =
-            request
+        let Request::Put {
+            job,
+            name,
+            about,
+            plan,
+            tokenizer,
+            words,
+            public_weights,
+            readers,
+            ranges,
+            replace,
+        } = request
         else {
             return Err(Error::Internal("not a model".to_owned()));
         };
@@ -196,8 +206,15 @@ impl Visit<'_> {
             }
         }
         check_upload(*words, core.limits.upload_bytes())?;
-        core.quotas.check_keep(self.client, name, disk_bytes(*words, plan + tokenizer))?;
-        let room = disk_bytes(*words, PARSED * (plan + about) + tokenizer);
+        let sharing = weight_sharing(*public_weights, core.sharing())?;
+        if *public_weights && core.shelf.is_some() {
+            let reason = "its weights are in the clear, and these servers answer from the tapes of a dealer, who does \
+                          not know them: put it with secret weights";
+            return Err(Error::refused(format_args!("model `{name}`"), reason));
+        }
+        let bytes = bytes_of(*words, sharing);
+        core.quotas.check_keep(self.client, name, bytes.saturating_add(plan + tokenizer))?;
+        let room = bytes.saturating_add(PARSED * (plan + about) + tokenizer);
         let reserved = core.quotas.reserve(self.client, room)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
@@ -206,6 +223,10 @@ impl Visit<'_> {
         let plan = receive_bytes(self.channel, *plan as usize, &mut pace)?;
         let program = Program::parse(&plan)?;
         program.check_about(&about)?;
+        if about.public_weights != *public_weights {
+            let reason = "its request and its description differ in whether its weights are secret";
+            return Err(Error::refused("model", reason));
+        }
         let tokenizer = receive_bytes(self.channel, *tokenizer as usize, &mut pace)?;
         about.check_tokenizer(&tokenizer)?;
         check_ranges(ranges, &about)?;
@@ -216,9 +237,9 @@ impl Visit<'_> {
             return Err(Error::refused("model", reason));
         }
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
-        let shares = self.receive_shares(&shapes, &mut pace)?;
-        self.busy = false;
         let content = Content::Model { about: Box::new(about), ranges: ranges.clone() };
+        let shares = self.receive_shares(sharing, &shapes, &mut pace)?;
+        self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
             content: Box::new(content),
@@ -277,7 +298,7 @@ impl Visit<'_> {
         let words = words_of(shapes).saturating_add(answer);
         let reserved = self.core.quotas.reserve(self.client, words.saturating_mul(16))?;
         let coming = self.begin(job)?;
-        let inputs = self.receive_shares(shapes, &mut self.pace())?;
+        let inputs = self.receive_shares(self.core.sharing(), shapes, &mut self.pace())?;
         self.busy = false;
         Ok((reserved, coming, inputs))
     }
@@ -366,8 +387,14 @@ impl Visit<'_> {
         Pace::at_least(UPLOAD, self.core.limits.upload_rate())
     }
 
-    pub(super) fn receive_shares(&mut self, shapes: &[Shape], pace: &mut Pace) -> Result<Shares> {
-        let (sharing, me) = (self.core.sharing(), self.core.me);
+    /// Receives this server's parcel of tensors of these shapes, which came to the servers by `sharing`.
+    pub(super) fn receive_shares(
+        &mut self,
+        sharing: &dyn Sharing,
+        shapes: &[Shape],
+        pace: &mut Pace,
+    ) -> Result<Shares> {
+        let me = self.core.me;
         let parcel = receive_parcel(self.channel, sharing.contents(me), shapes, pace)?;
         sharing.accept(me, parcel, shapes).map_err(|error| Error::refused_parcel("request", error))
     }

@@ -1,7 +1,7 @@
 //! The server's side for clients that train: their data sets, their runs, and their consent.
 
 use super::{
-    access::disk_bytes,
+    access::bytes_of,
     clients::{Order, PARSED, PLAN, Visit, words_of},
     jobs::{Decide, Publish, Put, Release, Train, Work},
     trainings::Derived,
@@ -28,11 +28,12 @@ impl Visit<'_> {
         set.check()?;
         let words = set.words()?;
         check_upload(words, core.limits.upload_bytes())?;
-        core.quotas.check_keep(self.client, name, disk_bytes(words, 0))?;
-        let reserved = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
+        let bytes = bytes_of(words, core.sharing());
+        core.quotas.check_keep(self.client, name, bytes)?;
+        let reserved = core.quotas.reserve(self.client, bytes)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
-        let shares = self.receive_shares(&set.shapes()?, &mut pace)?;
+        let shares = self.receive_shares(self.core.sharing(), &set.shapes()?, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -69,9 +70,10 @@ impl Visit<'_> {
         let shapes: Vec<_> = derived.plan.state().into_iter().map(|tensor| tensor.shape).collect();
         let words = words_of(&shapes);
         check_upload(words, core.limits.upload_bytes())?;
-        core.quotas.check_keep(self.client, name, disk_bytes(words, *length))?;
-        let room = core.quotas.reserve(self.client, disk_bytes(words, 0))?;
-        let shares = self.receive_shares(&shapes, &mut pace)?;
+        let room = bytes_of(words, core.sharing());
+        core.quotas.check_keep(self.client, name, room.saturating_add(*length))?;
+        let room = core.quotas.reserve(self.client, room)?;
+        let shares = self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),

@@ -1,6 +1,6 @@
 //! Answers from a dealer's tapes, at one of two servers.
 
-use mpc_core::{Deal, Protocol, Released, ServerProtocol};
+use mpc_core::{Deal, Operand, Protocol, Released, ServerProtocol};
 use net::Session;
 use nn_layers::Observer;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub(super) struct Player {
     tape: Tape,
     version: Id,
     mpc: TapePlayer,
-    weights: Vec<TapeShare>,
+    weights: Vec<Operand<TapePlayer>>,
 }
 
 impl Candidate {
@@ -213,12 +213,12 @@ impl Players {
 
     /// The player of a tape for a model. If that has not been done in this session, it first shares the weights under
     /// the tape's masks: one round, 8 bytes a weight to the other server.
-    pub(super) fn player<S>(
+    pub(super) fn player<P: Protocol>(
         &mut self,
         core: &Core,
         control: &Watched,
         tape: Id,
-        model: &Loaded<S>,
+        model: &Loaded<P>,
     ) -> Result<&mut Player> {
         let known = |player: &Player| player.tape.id() == tape.bytes();
         let player = match self.open.iter().position(known) {
@@ -235,12 +235,12 @@ impl Players {
         self.open.last_mut().ok_or_else(|| Error::Internal("no tape is played".to_owned()))
     }
 
-    fn start<S>(
+    fn start<P: Protocol>(
         &self,
         core: &Core,
         control: &Watched,
         tape: Id,
-        model: &Loaded<S>,
+        model: &Loaded<P>,
     ) -> Result<Player> {
         let shelf = core.shelf.as_ref().ok_or_else(|| Error::Internal("no tapes".to_owned()))?;
         let (tapes, _) = shelf.tapes()?;
@@ -255,7 +255,7 @@ impl Players {
         let settings = core.computing.settings;
         let mut mpc = start_with_tape(tape.session(session)?, core.engine.clone(), settings)?;
         tape.set_up(&mut mpc, &version_hash(model.version))?;
-        let weights = mpc.accept(&model.program.weight_shapes(), model.held()?.clone())?;
+        let weights = model.program.weights(&mut mpc, model.held()?.clone())?;
         Ok(Player { tape, version: model.version, mpc, weights })
     }
 }
@@ -272,9 +272,9 @@ impl Player {
 
     /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.
     /// Returns this server's shares of the results.
-    pub(super) fn run<S>(
+    pub(super) fn run<P: Protocol>(
         &mut self,
-        model: &Loaded<S>,
+        model: &Loaded<P>,
         inputs: Shares,
         observer: &mut dyn Observer,
     ) -> Result<Vec<TapeShare>> {

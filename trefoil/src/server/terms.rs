@@ -7,7 +7,7 @@ use mpc_core::{
 use net::{PairKey, Traffic};
 use serde::{Deserialize, Serialize};
 
-use super::tapes::Candidate;
+use super::{cache::Hashes, tapes::Candidate};
 use crate::{Digest, Id, wire::VERSION};
 
 /// All that is public and that the streams and messages of a job depend on.
@@ -94,12 +94,11 @@ impl Terms {
 impl Marks {
     /// Marks of what server `me` holds, for one job and one purpose, from hashes of its components.
     pub(super) fn new(
-        sharing: &dyn Sharing,
+        Hashes { sharing, of: hashes }: &Hashes,
         me: usize,
         keys: &[Option<PairKey>],
         job: &Digest,
         purpose: &str,
-        hashes: &[Digest],
     ) -> Self {
         if hashes.is_empty() {
             return Self::default();
@@ -123,17 +122,17 @@ impl Marks {
 }
 
 impl Proposal {
-    /// Why the job cannot run, the same at all servers: their reasons first, then what they do not agree
-    /// on.
-    pub(super) fn verdict(sharing: &dyn Sharing, all: &[Self]) -> Option<String> {
+    /// Why the job cannot run, the same at all servers: their reasons first, then what they do not agree on. The client's
+    /// parts and what is stored of a model may have come to the servers in two ways.
+    pub(super) fn verdict([parts, stored]: [&dyn Sharing; 2], all: &[Self]) -> Option<String> {
         let against = all.iter().enumerate().find_map(|(party, one)| {
             one.against.as_ref().map(|reason| format!("party {party}: {reason}"))
         });
         against
             .or_else(|| Self::unlike_terms(all))
             .or_else(|| {
-                let differ = Marks::differ(sharing, |party| &all[party].parts);
-                let [(one, _), (other, _)] = sharing.twins()[differ.iter().position(|&it| it)?];
+                let differ = Marks::differ(parts, |party| &all[party].parts);
+                let [(one, _), (other, _)] = parts.twins()[differ.iter().position(|&it| it)?];
                 Some(format!(
                     "the parts of the client do not fit together: party {one} and party {other} \
                      got different words of what both must know; send the job again with an \
@@ -141,8 +140,8 @@ impl Proposal {
                 ))
             })
             .or_else(|| {
-                let differ = Marks::differ(sharing, |party| &all[party].stored);
-                let suspects = suspects(sharing.twins(), &differ)?;
+                let differ = Marks::differ(stored, |party| &all[party].stored);
+                let suspects = suspects(stored.twins(), &differ)?;
                 Some(format!(
                     "the store of {suspects} was changed since the model was put: what two \
                      servers must hold alike differs; put the model again with --replace"
@@ -214,7 +213,7 @@ mod tests {
     const PARTIES: usize = 3;
 
     fn verdict(all: &[Proposal]) -> Option<String> {
-        Proposal::verdict(&Replicated, all)
+        Proposal::verdict([&Replicated; 2], all)
     }
 
     fn terms(number: u64, request: u8) -> Terms {
@@ -284,9 +283,9 @@ mod tests {
         let held = [1u8, 2, 3].map(|byte| Digest::of(&[&[byte]]));
         let marks = |job: u8| {
             [0, 1, 2].map(|party: usize| {
-                let hashes = [held[party], held[(party + 1) % 3]];
-                let job = Digest::of(&[&[job]]);
-                Marks::new(&Replicated, party, &of(party), &job, "parts", &hashes)
+                let of_components = vec![held[party], held[(party + 1) % 3]];
+                let hashes = Hashes { sharing: &Replicated, of: of_components };
+                Marks::new(&hashes, party, &of(party), &Digest::of(&[&[job]]), "parts")
             })
         };
         let (one, two) = (marks(1), marks(2));
@@ -305,15 +304,16 @@ mod tests {
 
     #[test]
     fn marks_tell_which_of_several_holders_of_a_component_differs() {
-        let sharing: &dyn Sharing = "dealt-3".parse::<ProtocolChoice>().unwrap().sharing();
+        let sharing: &'static dyn Sharing = "dealt-3".parse::<ProtocolChoice>().unwrap().sharing();
         let of = |party: usize| {
             [0, 1, 2, 3].map(|peer| (peer != party).then(|| PairKey([(peer + party) as u8; 32])))
         };
         let marks = |words: [u8; 4]| {
             [0, 1, 2, 3].map(|party: usize| {
                 // The mask's addend is each server's own.
-                let hashes = [party as u8, words[party]].map(|byte| Digest::of(&[&[byte]]));
-                Marks::new(sharing, party, &of(party), &Digest::default(), "parts", &hashes)
+                let of_components = [party as u8, words[party]].map(|byte| Digest::of(&[&[byte]]));
+                let hashes = Hashes { sharing, of: of_components.to_vec() };
+                Marks::new(&hashes, party, &of(party), &Digest::default(), "parts")
             })
         };
         let differ = |words| {

@@ -6,6 +6,7 @@ mod meetings;
 mod observed;
 mod plans;
 mod privacy;
+mod public;
 mod sessions;
 mod stopping;
 mod texts;
@@ -179,6 +180,12 @@ fn wide() -> Imported {
     let y = graph.add("sum", sum, &[y]).unwrap();
     graph.output("y", y);
     plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+}
+
+/// The same model, whose weights every server has in the clear.
+fn in_the_clear(model: Imported) -> Imported {
+    let program = model.program.with_public_weights(true).unwrap();
+    model.with_program(program).unwrap()
 }
 
 fn matmul() -> Op {
@@ -516,6 +523,7 @@ fn clients_that_send_nonsense_get_one_sentence_and_harm_nobody() {
         plan,
         tokenizer: 0,
         words,
+        public_weights: false,
         readers: Readers::Everyone,
         ranges: Vec::new(),
         replace: false,
@@ -600,6 +608,7 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
                 plan: plan.len() as u64,
                 tokenizer: 0,
                 words,
+                public_weights: false,
                 readers: Readers::Everyone,
                 ranges: Vec::new(),
                 replace: false,

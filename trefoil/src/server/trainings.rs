@@ -13,12 +13,7 @@ use nn_layers::{
 };
 use ring_arith::Shape;
 
-use super::{
-    Core,
-    access::{disk_bytes, words_held},
-    cache::hashes,
-    jobs::Offer,
-};
+use super::{Core, access::bytes_held, cache::Hashes, jobs::Offer};
 use crate::{
     Digest, Error, Id, Result, Shares,
     program::{Program, shapes_of},
@@ -53,7 +48,7 @@ pub(super) struct Progress<P: ServerProtocol> {
     /// All rows of each tensor of a batch.
     rows: Vec<P::Share>,
     /// Hashes of all components of the rows that this server holds.
-    data: Vec<Digest>,
+    data: Hashes,
     /// Owner, name and privacy budget of each data set.
     budgets: Vec<(String, String, Option<Budget>)>,
     /// The openings of the run at this server.
@@ -186,7 +181,7 @@ impl<P: ServerProtocol> Progress<P> {
             }
         }
         let rows = concat(sets.into_iter().map(|(_, shares)| shares).collect())?;
-        let data = hashes(&rows);
+        let data = Hashes::new(mpc.sharing(), &rows);
         let rows = mpc.accept(&shapes_of(&rows)?, rows)?;
         let (manifest, step_time) = (manifest.clone(), None);
         Ok(Self {
@@ -216,7 +211,7 @@ impl<P: ServerProtocol> Progress<P> {
 
     /// This server's message to the others before they go on with the training.
     pub(super) fn offer(&self, mpc: &P) -> Result<Offer> {
-        let (model, stored) = (Some(self.identity()), self.hashes(mpc)?);
+        let (model, stored) = (Some(self.identity()), Some(self.hashes(mpc)?));
         Ok(Offer { model, stored, tapes: None, opened: self.opened.metrics })
     }
 
@@ -228,10 +223,11 @@ impl<P: ServerProtocol> Progress<P> {
     }
 
     /// Hashes of all components of data and state that this server holds.
-    fn hashes(&self, mpc: &P) -> Result<Vec<Digest>> {
-        let state = hashes(&self.state_shares(mpc)?);
-        let both = self.data.iter().zip(&state);
-        Ok(both.map(|(data, state)| Digest::of(&[data.as_bytes(), state.as_bytes()])).collect())
+    fn hashes(&self, mpc: &P) -> Result<Hashes> {
+        let Hashes { sharing, of: state } = Hashes::new(mpc.sharing(), &self.state_shares(mpc)?);
+        let both = self.data.of.iter().zip(&state);
+        let of = both.map(|(data, state)| Digest::of(&[data.as_bytes(), state.as_bytes()]));
+        Ok(Hashes { sharing, of: of.collect() })
     }
 
     /// Checks that the run may have a slice of this many steps now, and that it takes no more than `limit`.
@@ -392,7 +388,7 @@ impl<P: ServerProtocol> Progress<P> {
         self.run.describe(&mut about);
         about.check()?;
         let plan = program.to_bytes()?;
-        let bytes = disk_bytes(words_held(shares), plan.len() as u64);
+        let bytes = bytes_held(shares) + plan.len() as u64;
         core.quotas.check_keep(owner, name, bytes)?;
         let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
         core.store.stage(&NewItem {

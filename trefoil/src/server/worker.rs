@@ -9,7 +9,7 @@ use nn_layers::{Observer, StepInfo};
 
 use super::{
     Core, Job, Outcome, Phase,
-    cache::{Loaded, Models, hashes},
+    cache::{Hashes, Loaded, Models},
     control::exchange,
     conversations::Conversations,
     jobs::{Agreed, JobInfo, Kind, Offer, Ready, Work},
@@ -31,7 +31,7 @@ pub(super) struct Worker<'a, P: ServerProtocol> {
     /// Jobs begun in this session, the same number at all servers.
     pub(super) jobs: u64,
     /// Models in memory.
-    models: Models<P::Share>,
+    models: Models<P>,
     /// Trainings under way.
     pub(super) trainings: Trainings<P>,
     /// Conversations under way.
@@ -128,7 +128,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
     pub(super) fn run(&mut self, id: Id, job: &mut Job) -> Result<Outcome> {
         let Job { client, digest, work, .. } = job;
         let info = JobInfo { id, client, digest: *digest };
-        let parts = hashes(work.parts());
+        let parts = Hashes::new(work.sharing(self.core.sharing())?, work.parts());
         match work {
             Work::Put(put) => self.run_kind(info, parts, put),
             Work::Share(share) => self.run_kind(info, parts, share),
@@ -146,7 +146,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
     fn run_kind<K: Kind<P>>(
         &mut self,
         job: JobInfo<'_>,
-        parts: Vec<Digest>,
+        parts: Hashes,
         kind: &mut K,
     ) -> Result<Outcome> {
         self.jobs += 1;
@@ -156,7 +156,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             Err(error) => Err(error.to_string()),
         };
         let agreed = self.vote(job.digest, parts, offer)?;
-        if let Some(reason) = Proposal::verdict(self.core.sharing(), &agreed.proposals) {
+        if let Some(reason) = agreed.verdict() {
             if let Ok(ready) = prepared {
                 ready.give_up(self)?;
             }
@@ -175,10 +175,10 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
     pub(super) fn vote(
         &mut self,
         request: Digest,
-        parts: Vec<Digest>,
+        parts: Hashes,
         offer: Result<Offer, String>,
     ) -> Result<Agreed> {
-        let (sharing, me) = (self.core.sharing(), self.core.me);
+        let me = self.core.me;
         let (Offer { model, stored, tapes, opened }, against) = match offer {
             Ok(offer) => (offer, None),
             Err(reason) => (Offer::default(), Some(reason)),
@@ -189,23 +189,19 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         };
         let terms = Terms::new(described, self.jobs, request, model);
         let digest = terms.digest();
-        let mark = |what: &str, hashes: &[Digest]| {
-            Marks::new(sharing, me, &self.keys, &digest, what, hashes)
-        };
+        let stored = stored.unwrap_or_else(|| Hashes::none(self.core.sharing()));
+        let sharings = [parts.sharing, stored.sharing];
+        let mark = |what: &str, hashes: &Hashes| Marks::new(hashes, me, &self.keys, &digest, what);
         let (parts, stored) = (mark("parts", &parts), mark("stored", &stored));
         let against = against.or(self.core.vote());
         let mine = Proposal { terms, against, parts, stored, tapes, opened };
         let mut proposals = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
         proposals[me] = mine;
-        Ok(Agreed { terms: digest, proposals })
+        Ok(Agreed { terms: digest, proposals, sharings })
     }
 
     /// A version of a model, with its shares.
-    pub(super) fn load(
-        &mut self,
-        name: &str,
-        manifest: &Manifest,
-    ) -> Result<Arc<Loaded<P::Share>>> {
+    pub(super) fn load(&mut self, name: &str, manifest: &Manifest) -> Result<Arc<Loaded<P>>> {
         self.models.load(self.core, self.computing.session(), name, manifest)
     }
 

@@ -2,11 +2,13 @@
 
 use std::{fmt, fs, io, path::Path, time::SystemTime};
 
+use mpc_core::Sharing;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::files::write_synced;
 use crate::{
     About, Error, Id, Result,
+    program::weight_sharing,
     training::{DataSet, Run},
 };
 
@@ -116,6 +118,15 @@ impl Content {
             Self::Data(_) => "data set",
             Self::Run(_) => "run",
         }
+    }
+
+    /// The way of its tensors to servers of which clients share secrets by `secrets`.
+    ///
+    /// # Errors
+    /// [`Error::Mpc`] if there are too many servers for weights in the clear.
+    pub fn sharing(&self, secrets: &'static dyn Sharing) -> Result<&'static dyn Sharing> {
+        let public = matches!(self, Self::Model { about, .. } if about.public_weights);
+        weight_sharing(public, secrets)
     }
 }
 

@@ -44,6 +44,9 @@ pub enum Request {
         tokenizer: u64,
         /// Number of words of its weights.
         words: u64,
+        /// True if every server gets the weights in the clear.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        public_weights: bool,
         /// The clients that may run it, in addition to its owner.
         readers: Readers,
         /// The expected range of each input; empty if none is stated.

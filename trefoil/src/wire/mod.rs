@@ -28,7 +28,7 @@ use mpc_core::{Parcel, ParcelKey, deal::Contents};
 use crate::{Error, Result};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;

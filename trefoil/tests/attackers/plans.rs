@@ -41,6 +41,7 @@ fn a_plan_that_differs_between_servers_is_refused_and_touches_no_other_job() {
                     plan: plan.len() as u64,
                     tokenizer: 0,
                     words: 0,
+                    public_weights: false,
                     readers: Readers::Everyone,
                     ranges: Vec::new(),
                     replace: false,

@@ -58,7 +58,7 @@ impl Extend {
 }
 
 impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
-    type Ready = ReadyModel<P::Share>;
+    type Ready = ReadyModel<P>;
 
     const COMPUTES: bool = true;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use gpu_kernels::AnyEngine;
-use mpc_core::ServerProtocol;
+use mpc_core::{Protocol, ServerProtocol};
 use nn_layers::{Observer, Sizes};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
@@ -12,7 +12,7 @@ use crate::{
     program::Program,
     server::{
         Core, Job, Outcome, Output,
-        cache::{Loaded, hashes},
+        cache::{Hashes, Loaded},
         tapes::{Candidate, candidates},
         terms::Proposal,
         worker::{Computing, Observing, Worker, compare_counters},
@@ -30,18 +30,18 @@ pub(in crate::server) struct Infer {
 }
 
 /// A model, and the tapes from which an answer could come, where answers do.
-pub(in crate::server) struct ReadyModel<S> {
-    loaded: Arc<Loaded<S>>,
+pub(in crate::server) struct ReadyModel<P: Protocol> {
+    loaded: Arc<Loaded<P>>,
     tapes: Option<Vec<Candidate>>,
 }
 
-impl<S> ReadyModel<S> {
+impl<P: Protocol> ReadyModel<P> {
     /// A model that takes nothing from a tape.
-    pub(super) fn alone(loaded: Arc<Loaded<S>>) -> Self {
+    pub(super) fn alone(loaded: Arc<Loaded<P>>) -> Self {
         Self { loaded, tapes: None }
     }
 
-    pub(super) fn into_loaded(self) -> Arc<Loaded<S>> {
+    pub(super) fn into_loaded(self) -> Arc<Loaded<P>> {
         self.loaded
     }
 }
@@ -54,11 +54,11 @@ impl Infer {
     }
 }
 
-impl<P: ServerProtocol<Engine = AnyEngine>> Ready<P> for ReadyModel<P::Share> {
+impl<P: ServerProtocol<Engine = AnyEngine>> Ready<P> for ReadyModel<P> {
     fn offer(&self, _: &mut Worker<'_, P>) -> Result<Offer> {
         let Self { loaded, tapes } = self;
         let model = Some((loaded.version, loaded.program.digest()));
-        let (stored, tapes) = (loaded.hashes.clone(), tapes.clone());
+        let (stored, tapes) = (Some(loaded.hashes.clone()), tapes.clone());
         Ok(Offer { model, stored, tapes, ..Offer::default() })
     }
 
@@ -68,7 +68,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Ready<P> for ReadyModel<P::Share> {
 }
 
 impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
-    type Ready = ReadyModel<P::Share>;
+    type Ready = ReadyModel<P>;
 
     const COMPUTES: bool = true;
 
@@ -118,13 +118,14 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let prepared = self.prepare_joined(jobs);
         let digests: Vec<&[u8]> =
             jobs.iter().map(|(_, job)| job.digest.as_bytes().as_slice()).collect();
-        let parts = hashes(jobs.iter().flat_map(|(_, job)| job.work.parts()));
+        let parts = jobs.iter().flat_map(|(_, job)| job.work.parts());
+        let parts = Hashes::new(self.core.sharing(), parts);
         let offer = match &prepared {
             Ok(ready) => Ok(ready.offer(self)?),
             Err(error) => Err(error.to_string()),
         };
         let agreed = self.vote(Digest::of(&digests), parts, offer)?;
-        if Proposal::verdict(self.core.sharing(), &agreed.proposals).is_some() {
+        if agreed.verdict().is_some() {
             return Ok(None);
         }
         self.core.compute();
@@ -146,9 +147,9 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
     }
 
     /// Checks each of the jobs, and that there is room for all at once.
-    fn prepare_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<ReadyModel<P::Share>> {
+    fn prepare_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<ReadyModel<P>> {
         let core = self.core;
-        let mut found: Option<(String, Arc<Loaded<P::Share>>)> = None;
+        let mut found: Option<(String, Arc<Loaded<P>>)> = None;
         let mut batch = 0;
         for (_, job) in jobs {
             let infer = inference(&mut job.work)?;
@@ -178,7 +179,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
     fn infer(
         &mut self,
         terms: &Digest,
-        model: &Loaded<P::Share>,
+        model: &Loaded<P>,
         callers: Vec<Shares>,
         profile: bool,
     ) -> Result<Vec<Output>> {
@@ -222,7 +223,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
     fn play(
         &mut self,
         tape: Id,
-        model: &Loaded<P::Share>,
+        model: &Loaded<P>,
         inputs: Shares,
         profile: bool,
     ) -> Result<Vec<Output>> {

@@ -8,9 +8,9 @@ mod put;
 mod train;
 
 use gpu_kernels::AnyEngine;
-use mpc_core::{Held, ServerProtocol};
+use mpc_core::{Held, ServerProtocol, Sharing};
 
-use super::{Outcome, tapes::Candidate, terms::Proposal, worker::Worker};
+use super::{Outcome, cache::Hashes, tapes::Candidate, terms::Proposal, worker::Worker};
 use crate::{Digest, Id, Result};
 
 pub(super) use access::{Decide, Remove, Share};
@@ -48,8 +48,8 @@ pub(super) struct JobInfo<'a> {
 pub(super) struct Offer {
     /// The version and the digest of what runs.
     pub(super) model: Option<(Id, Digest)>,
-    /// Hashes of the components that this server holds of it.
-    pub(super) stored: Vec<Digest>,
+    /// Hashes of what this server holds of it.
+    pub(super) stored: Option<Hashes>,
     /// The tapes from which an answer could come.
     pub(super) tapes: Option<Vec<Candidate>>,
     /// The number of a training's steps whose metrics have left this server.
@@ -61,6 +61,15 @@ pub(super) struct Agreed {
     /// The digest of the job's terms.
     pub(super) terms: Digest,
     pub(super) proposals: Vec<Proposal>,
+    /// The ways in which the client's parts, and what is stored of a model, came to the servers.
+    pub(super) sharings: [&'static dyn Sharing; 2],
+}
+
+impl Agreed {
+    /// Why the job cannot run: see [`Proposal::verdict`].
+    pub(super) fn verdict(&self) -> Option<String> {
+        Proposal::verdict(self.sharings, &self.proposals)
+    }
 }
 
 /// The state that a server has ready for a job, under the protocol `P`.
@@ -106,13 +115,24 @@ pub(super) trait Kind<P: ServerProtocol<Engine = AnyEngine>> {
 }
 
 impl Work {
-    /// The shares from its client.
+    /// The components that came from its client.
     pub(super) fn parts(&self) -> &[Held] {
         match self {
             Self::Put(put) => &put.shares,
             Self::Infer(infer) => &infer.inputs,
             Self::Extend(extend) => &extend.inputs,
             _ => &[],
+        }
+    }
+
+    /// The way of these components to servers of which clients share secrets by `secrets`.
+    ///
+    /// # Errors
+    /// As [`Content::sharing`](crate::store::Content::sharing).
+    pub(super) fn sharing(&self, secrets: &'static dyn Sharing) -> Result<&'static dyn Sharing> {
+        match self {
+            Self::Put(put) => put.content.sharing(secrets),
+            _ => Ok(secrets),
         }
     }
 

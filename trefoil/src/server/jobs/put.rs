@@ -7,11 +7,7 @@ use mpc_core::ServerProtocol;
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
     Id, Result, Shares,
-    server::{
-        Outcome, Output,
-        access::{disk_bytes, words_held},
-        worker::Worker,
-    },
+    server::{Outcome, Output, access::bytes_held, worker::Worker},
     store::{Content, NewItem, Readers},
 };
 
@@ -54,7 +50,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
         let (core, owner) = (worker.core, job.client);
         core.may_put(owner, name, content.kind(), *replace)?;
         let clear = plan.len() + tokenizer.len();
-        core.quotas.check_keep(owner, name, disk_bytes(words_held(shares), clear as u64))?;
+        core.quotas.check_keep(owner, name, bytes_held(shares) + clear as u64)?;
         let version = job.id;
         core.store.stage(&NewItem {
             name,

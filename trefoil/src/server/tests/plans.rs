@@ -50,12 +50,13 @@ impl Sent {
             plan: clear[party][1].len() as u64,
             tokenizer: 0,
             words,
+            public_weights: models[0].about.public_weights,
             readers: Readers::Everyone,
             ranges: Vec::new(),
             replace: true,
         });
-        let parts = Replicated.deal(weights).unwrap();
-        Self { requests, clear, parts }
+        let sharing = models[0].program.weight_sharing(&Replicated).unwrap();
+        Self { requests, clear, parts: sharing.deal(weights).unwrap() }
     }
 
     /// Sends all of it, last to party 0, which asks the others. Returns what each server answers in the
@@ -153,9 +154,12 @@ fn parts_that_do_not_fit_together_are_refused_before_any_work() {
     for party in 0..3 {
         let mut sent = Sent::infer(request(&world, false));
         spoil(&mut sent.parts[party], 7);
-        let mut model = Sent::put("bad", [&model(ONE); 3]);
-        spoil(&mut model.parts[party], 11);
-        for reply in sent.send(&world, "half").iter().chain(&model.send(&world, "half")) {
+        let mut shared = Sent::put("bad", [&model(ONE); 3]);
+        spoil(&mut shared.parts[party], 11);
+        let mut clear = Sent::put("bad", [&in_the_clear(model(ONE)); 3]);
+        spoil(&mut clear.parts[party], 2);
+        let replies = [sent, shared, clear].map(|sent| sent.send(&world, "half"));
+        for reply in replies.iter().flatten() {
             assert!(reason(reply).contains("parts of the client do not fit together"), "{reply:?}");
         }
     }
@@ -166,14 +170,16 @@ fn parts_that_do_not_fit_together_are_refused_before_any_work() {
 
 #[test]
 fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
-    let model = model(ONE);
-    let plan = model.program.to_bytes().unwrap();
+    let [model, clear] = [model(ONE), in_the_clear(model(ONE))];
     let held = held(&model.weights().unwrap());
-    // Of `one` a single component differs at party 1, of `both` both.
-    let versions = [("one", Id::random().unwrap()), ("both", Id::random().unwrap())];
+    let words: Shares = clear.weights().unwrap().into_iter().map(|words| vec![words]).collect();
+    // Of `one` a single component differs at party 1, of `both` both; `clear` has one.
+    let versions = ["one", "both", "clear"].map(|name| (name, Id::random().unwrap()));
     let world = World::with_stores(&Limits::default(), |party, store| {
         for (name, version) in versions {
-            let mut shares = held[party].clone();
+            let model = if name == "clear" { &clear } else { &model };
+            let plan = model.program.to_bytes().unwrap();
+            let mut shares = if name == "clear" { words.clone() } else { held[party].clone() };
             if party == 1 {
                 let other = |tensor: &Tensor| {
                     let words = tensor.words().iter().map(|word| word ^ 1).collect();
@@ -204,8 +210,10 @@ fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
     let ask = |name| infer(&mut world.client("alice"), name, [1.0; 3]).unwrap_err().to_string();
     let text = ask("one");
     assert!(text.contains("the store of party 0 or party 1 was changed"), "{text}");
-    let text = ask("both");
-    assert!(text.contains("the store of party 1 was changed"), "{text}");
+    for name in ["both", "clear"] {
+        let text = ask(name);
+        assert!(text.contains("the store of party 1 was changed"), "{text}");
+    }
     works(&world);
 }
 

@@ -12,7 +12,7 @@ use crate::{Text, client::Talk, import::with_longer_steps, program::Program};
 
 /// A language model that returns the next token: that of which a sum over all tokens so far makes the largest score. It also
 /// takes steps of 3 and of 5 tokens.
-fn chooser() -> Imported {
+pub(super) fn chooser() -> Imported {
     chooser_of(&table())
 }
 
@@ -59,7 +59,7 @@ fn graph_of(new: usize, table: &HostTensor, kind: Reduce) -> Graph {
 }
 
 /// The tokens that such a model adds to others, in the clear.
-fn added(model: &Imported, tokens: &[u64], new: usize) -> Vec<u64> {
+pub(super) fn added(model: &Imported, tokens: &[u64], new: usize) -> Vec<u64> {
     let mut caches = Caches::new();
     let mut said = tokens.to_vec();
     for at in 0..tokens.len() + new - 1 {
