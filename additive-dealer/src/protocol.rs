@@ -22,7 +22,8 @@ impl<E: Engine> Protocol for Additive<E> {
     type Bits = BitShare<E::Tensor>;
 
     fn info(&self) -> Info {
-        Info::new("additive", self.transport.me(), self.computing())
+        let info = Info::new("additive", self.transport.me(), self.computing());
+        Info { helper: true, ..info }
     }
 
     fn engine(&self) -> &E {
@@ -159,6 +160,7 @@ impl<E: Engine> Protocol for Additive<E> {
                 bits(first, self.engine.concat(&planes, 0)?)
             }
             BitMap::Reshape(x, shape) => Ok(BitShare(x.0.reshape(shape.clone())?)),
+            BitMap::Rows(x, places) => Ok(BitShare(x.0.rows(&self.engine, places)?)),
         }
     }
 

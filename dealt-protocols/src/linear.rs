@@ -1,7 +1,7 @@
 //! Linear maps of words and of bits: local, on masks and masked tensors alike.
 
 use mpc_core::{BitMap, Error, Linear, Result, ShareTensor};
-use ring_arith::{Engine, EngineTensor, Tensor, View};
+use ring_arith::{BitTensor, Engine, EngineTensor, Tensor, View};
 
 use crate::{
     BitShare, Dealt, Share, invalid,
@@ -54,38 +54,51 @@ impl<E: Engine> Dealt<E> {
     ) -> Result<E::Tensor> {
         self.upload(zip(&self.download(x)?, &self.download(y)?, f)?)
     }
-}
 
-pub(crate) fn linear_map_of_bits(how: &BitMap<'_, BitShare>) -> Result<BitShare> {
-    match *how {
-        BitMap::Xor(x, y) => {
-            same_shape("xor", x, y)?;
-            BitShare::new(&x.shape, x.planes.xor(&y.planes)?)
-        }
-        BitMap::Not(x) => BitShare::new(&x.shape, x.planes.flip(u64::MAX)?),
-        BitMap::Pick(x, picked) => {
-            let width = x.planes.count();
-            if picked.iter().flatten().any(|&j| j as usize >= width) {
-                return Err(invalid("pick planes", format!("{picked:?} of {width}")));
+    pub(crate) fn linear_map_of_bits(&self, how: &BitMap<'_, BitShare>) -> Result<BitShare> {
+        match *how {
+            BitMap::Xor(x, y) => {
+                same_shape("xor", x, y)?;
+                BitShare::new(&x.shape, x.planes.xor(&y.planes)?)
             }
-            // A plane of zeros follows the others, for those that are not picked.
-            let zero = Planes::public(1, x.planes.shape().dims()[1], 0)?;
-            let all = Planes::concat(&[&x.planes, &zero])?;
-            let indices = picked.iter().map(|j| j.map_or(width, |j| j as usize));
-            BitShare::new(&x.shape, all.gather(&indices.collect::<Vec<_>>())?)
-        }
-        BitMap::Join(xs) => {
-            let &first = xs.first().ok_or_else(|| invalid("join planes", "nothing to join"))?;
-            xs.iter().try_for_each(|x| same_shape("join planes", first, *x))?;
-            let parts: Vec<_> = xs.iter().map(|x| &x.planes).collect();
-            BitShare::new(&first.shape, Planes::concat(&parts)?)
-        }
-        BitMap::Reshape(x, shape) => {
-            if x.shape.len() != shape.len() {
-                let reason = format!("{:?} has not the length of {shape:?}", x.shape);
-                return Err(invalid("reshape bits", reason));
+            BitMap::Not(x) => BitShare::new(&x.shape, x.planes.flip(u64::MAX)?),
+            BitMap::Pick(x, picked) => {
+                let width = x.planes.count();
+                if picked.iter().flatten().any(|&j| j as usize >= width) {
+                    return Err(invalid("pick planes", format!("{picked:?} of {width}")));
+                }
+                // A plane of zeros follows the others, for those that are not picked.
+                let zero = Planes::public(1, x.planes.shape().dims()[1], 0)?;
+                let all = Planes::concat(&[&x.planes, &zero])?;
+                let indices = picked.iter().map(|j| j.map_or(width, |j| j as usize));
+                BitShare::new(&x.shape, all.gather(&indices.collect::<Vec<_>>())?)
             }
-            BitShare::new(shape, x.planes.clone())
+            BitMap::Join(xs) => {
+                let &first = xs.first().ok_or_else(|| invalid("join planes", "nothing to join"))?;
+                xs.iter().try_for_each(|x| same_shape("join planes", first, *x))?;
+                let parts: Vec<_> = xs.iter().map(|x| &x.planes).collect();
+                BitShare::new(&first.shape, Planes::concat(&parts)?)
+            }
+            BitMap::Reshape(x, shape) => {
+                if x.shape.len() != shape.len() {
+                    let reason = format!("{:?} has not the length of {shape:?}", x.shape);
+                    return Err(invalid("reshape bits", reason));
+                }
+                BitShare::new(shape, x.planes.clone())
+            }
+            BitMap::Rows(x, places) => {
+                let rows = |planes: &Tensor| {
+                    let bits = BitTensor::new(x.shape.clone(), self.upload(planes.clone())?)?;
+                    bits.rows(&self.engine, places).map_err(Error::from)
+                };
+                let mask = rows(&x.planes.mask)?;
+                let masked = rows(&x.planes.masked)?;
+                let planes = Planes {
+                    mask: self.download(mask.planes())?,
+                    masked: self.download(masked.planes())?,
+                };
+                BitShare::new(mask.shape(), planes)
+            }
         }
     }
 }

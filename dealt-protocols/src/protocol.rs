@@ -11,7 +11,7 @@ use crate::{
     BitShare, Dealt, Share,
     bits::Uses,
     invalid,
-    linear::{linear_map_of_bits, public_planes},
+    linear::public_planes,
     open::Addend,
     share::{Form, Group},
 };
@@ -23,7 +23,7 @@ impl<E: Engine> Protocol for Dealt<E> {
 
     fn info(&self) -> Info {
         let info = Info::new("dealt", self.transport.me(), self.computing());
-        Info { truncation: self.truncation, ..info }
+        Info { truncation: self.truncation, helper: true, ..info }
     }
 
     fn engine(&self) -> &E {
@@ -146,7 +146,7 @@ impl<E: Engine> Protocol for Dealt<E> {
     }
 
     fn linear_bits(&self, map: &BitMap<'_, Self::Bits>) -> Result<Self::Bits> {
-        linear_map_of_bits(map)
+        self.linear_map_of_bits(map)
     }
 
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>> {

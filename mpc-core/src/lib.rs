@@ -24,6 +24,7 @@ pub mod provided;
 mod secret;
 mod seed;
 mod server;
+mod shuffle;
 mod tournament;
 mod world;
 
@@ -39,7 +40,7 @@ pub use piecewise::Piecewise;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
     BitMap, ComparedBy, FoundBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients,
-    ShareBits, ShareTensor, Words,
+    ShareBits, ShareTensor, ShuffledBy, Words,
 };
 pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;

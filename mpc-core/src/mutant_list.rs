@@ -48,6 +48,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("sum of squares: a mixed product once", "rows"),
     mutant("normalize: a mixed product once", "rows"),
     mutant("sort: places in the bits of numbers", "sorting"),
+    mutant("permutation: every place from all", "orders of shuffles"),
     mutant("tournament: equals keep the later", "maxima"),
 ];
 
@@ -78,6 +79,7 @@ fn check(name: &str) {
             let measured = accuracy::exponentials_measured(world, make, 20, &[1 << 17]);
             assert!(measured.iter().all(|measured| measured.of_bound < 1.0), "{measured:?}");
         }
+        "orders of shuffles" => conformance::shuffle_orders(world, make),
         "sorting" => conformance::sorting(world, make),
         "maxima" => conformance::maxima(world, make),
         _ => panic!("there is no check `{name}`"),

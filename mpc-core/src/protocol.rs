@@ -1,6 +1,6 @@
 //! The interface between functions of secrets and the protocol that computes on them.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use net::Party;
 use ring_arith::{Bilinear, BitTensor, Engine, Shape, Stream, View, Window};
@@ -21,6 +21,9 @@ pub type ComparedBy<P> = Compared<<P as Protocol>::Share, <P as Protocol>::Bits>
 
 /// The answer to a tournament of a protocol's shares.
 pub type FoundBy<P> = Found<<P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// The answer to [`Protocol::shuffle`]: words and bits.
+pub type ShuffledBy<P> = (Vec<<P as Protocol>::Share>, Vec<<P as Protocol>::Bits>);
 
 /// A share of a tensor. Everyone sees its shape; `Debug` prints nothing else.
 pub trait ShareTensor: Clone + fmt::Debug + Send + Sync + 'static {
@@ -52,14 +55,26 @@ pub struct Info {
     pub modes: &'static [TruncationMode],
     /// The resource that the protocol saves where it has a choice.
     pub profile: Profile,
+    /// The protocol has a [`Protocol::shuffle`] of its own. The provided one is a sort.
+    pub shuffles: bool,
+    /// A helper runs the program too.
+    pub helper: bool,
 }
 
 impl Info {
-    /// A protocol with the provided truncation and a fixed profile.
+    /// A protocol with the provided truncation and shuffle, a fixed profile and no helper.
     #[must_use]
     pub fn new(name: &'static str, party: Party, parties: usize) -> Self {
-        let (truncation, profile) = (TruncationMode::Default, Profile::Bytes);
-        Self { name, party, parties, truncation, modes: provided::MODES, profile }
+        Self {
+            name,
+            party,
+            parties,
+            truncation: TruncationMode::Default,
+            modes: provided::MODES,
+            profile: Profile::Bytes,
+            shuffles: false,
+            helper: false,
+        }
     }
 }
 
@@ -111,6 +126,8 @@ pub enum BitMap<'a, B> {
     Join(&'a [&'a B]),
     /// The same bits under another shape of equal length.
     Reshape(&'a B, &'a Shape),
+    /// The rows at the given places of the first axis, in that order; repeats are allowed.
+    Rows(&'a B, &'a Arc<[usize]>),
 }
 
 /// A protocol for computing on shared tensors of words modulo 2^64 and of bits.
@@ -267,6 +284,11 @@ pub trait Protocol: Sized + 'static {
         self.linear_bits(&BitMap::Reshape(x, shape))
     }
 
+    /// [`BitMap::Rows`].
+    fn bit_rows(&self, x: &Self::Bits, places: &Arc<[usize]>) -> Result<Self::Bits> {
+        self.linear_bits(&BitMap::Rows(x, places))
+    }
+
     /// The exclusive or of all planes, as a tensor of width 1. Local.
     fn parity(&self, x: &Self::Bits) -> Result<Self::Bits> {
         provided::parity(self, x)
@@ -351,6 +373,19 @@ pub trait Protocol: Sized + 'static {
     /// adds as many bits as were dropped of that value; a result costs 20 more.
     fn chain(&mut self, chain: &Chain<'_, Self::Share>) -> Result<Vec<Self::Share>> {
         provided::chain(self, chain)
+    }
+
+    /// The rows of tensors, along their first axis, in one secret order. The order is uniformly random, and no party
+    /// knows it. All tensors of words and of bits have as many rows, and get the same order.
+    ///
+    /// Two rounds and four messages: 256 bits for each word, 4 for each bit. The provided form sorts the rows by
+    /// random numbers to which every party contributes ([`provided::shuffle`]).
+    fn shuffle(
+        &mut self,
+        words: &[&Self::Share],
+        bits: &[&Self::Bits],
+    ) -> Result<ShuffledBy<Self>> {
+        provided::shuffle(self, words, bits)
     }
 
     /// A piecewise function of words of a width. Returns `None` and sends nothing if the protocol lacks a form for

@@ -1,6 +1,7 @@
 //! Provided methods of [`Protocol`], by its other methods: those that a protocol does not override, the
 //! final steps of its [`products`], and checks of arguments.
 
+pub use crate::shuffle::{common_rows, permutation, shuffle};
 use crate::{
     Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, MOST_DROPPED, Produced,
     ProducedBy, Product, ProductOf, Protocol, Result, ShareBits, ShareTensor, Sum, Sums, Then,

@@ -1,6 +1,8 @@
 //! Boolean tensors, bit-sliced.
 
-use crate::{EngineTensor, Error, Result, Shape};
+use std::sync::Arc;
+
+use crate::{Engine, EngineTensor, Error, Result, Shape, View};
 
 /// A tensor of small unsigned integers, stored plane by plane: plane `j` holds bit `j` of every
 /// element, 64 elements to a word. A plane has `ceil(n / 64)` words; the lanes past the last
@@ -57,5 +59,15 @@ impl<T: EngineTensor> BitTensor<T> {
             return Err(Error::Shapes { op: "reshape", lhs: self.shape.clone(), rhs: shape });
         }
         Ok(Self { shape, planes: self.planes.clone() })
+    }
+
+    /// The rows at the given places of the first axis, in that order. Repeats are allowed.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no axis or a place is outside of it.
+    pub fn rows<E: Engine<Tensor = T>>(&self, engine: &E, places: &Arc<[usize]>) -> Result<Self> {
+        let words = engine.from_planes(&self.planes, 0, &self.shape)?;
+        let rows = engine.view(&words, &View::Gather { axis: 0, indices: places.clone() })?;
+        Self::new(rows.shape().clone(), engine.to_planes(&rows, 0, self.width() as u32)?)
     }
 }

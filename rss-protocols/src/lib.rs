@@ -24,6 +24,7 @@ mod proofs;
 mod protocol;
 mod runtime;
 mod share;
+mod shuffle;
 #[cfg(test)]
 mod testing;
 

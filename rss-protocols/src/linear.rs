@@ -1,5 +1,7 @@
 //! Linear operations; no communication.
 
+use std::sync::Arc;
+
 use mpc_core::{Error, Linear, Result, ShareBits, ShareTensor};
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Source, View};
 
@@ -238,6 +240,15 @@ impl<E: Engine> Rss<E> {
             Some(bit) => bits.reusable_as(bit.clone()),
             None => bits,
         })
+    }
+
+    pub(crate) fn rows_of_bits(
+        &self,
+        x: &BitShare<E::Tensor>,
+        places: &Arc<[usize]>,
+    ) -> Result<BitShare<E::Tensor>> {
+        let mine = x.mine().rows(&self.engine, places)?;
+        Ok(BitShare::new(mine, x.next().rows(&self.engine, places)?)?)
     }
 }
 

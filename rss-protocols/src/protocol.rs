@@ -2,8 +2,8 @@
 
 use mpc_core::{
     BitMap, Chain, Compare, Compared, Found, Info, Largest, Linear, Piecewise, Produced, Product,
-    Profile, Protocol, Recipients, Result, ShareTensor, TruncationMode,
-    provided::{self, check_compare, tournament_lengths},
+    Profile, Protocol, Recipients, Result, ShareTensor, ShuffledBy, TruncationMode,
+    provided::{self, check_compare, common_rows, tournament_lengths},
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, Shape, Stream};
@@ -36,7 +36,9 @@ impl<E: Engine> Protocol for Rss<E> {
         };
         let (truncation, profile) = (self.options.truncation, self.options.profile);
         let modes = if self.is_checked() { CHECKED } else { TruncationMode::ALL };
-        Info { truncation, modes, profile, ..Info::new(name, self.party(), self.computing()) }
+        let info = Info::new(name, self.party(), self.computing());
+        let (shuffles, helper) = (!self.is_checked(), self.setting == Setting::Dealt);
+        Info { truncation, modes, profile, shuffles, helper, ..info }
     }
 
     fn engine(&self) -> &E {
@@ -120,6 +122,7 @@ impl<E: Engine> Protocol for Rss<E> {
             BitMap::Pick(x, planes) => self.picked(x, planes),
             BitMap::Join(xs) => self.joined(xs),
             BitMap::Reshape(x, shape) => self.reshaped_bits(x, shape),
+            BitMap::Rows(x, places) => self.rows_of_bits(x, places),
         }
     }
 
@@ -165,6 +168,19 @@ impl<E: Engine> Protocol for Rss<E> {
             Some(results) => Ok(results),
             None => provided::chain(self, chain),
         }
+    }
+
+    /// In a checked session by the provided form, whose steps all have relations.
+    fn shuffle(
+        &mut self,
+        words: &[&Self::Share],
+        bits: &[&Self::Bits],
+    ) -> Result<ShuffledBy<Self>> {
+        if self.is_checked() {
+            return provided::shuffle(self, words, bits);
+        }
+        common_rows(words, bits)?;
+        self.talk(|rss| rss.shuffled(words, bits))
     }
 
     fn piecewise(

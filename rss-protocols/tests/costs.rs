@@ -433,6 +433,12 @@ fn bits_cost_what_the_table_says() {
     costs("two weighted sums of 64 bits", 64 * 64 + 2 * 128, 2, plain(), |mpc, inputs| {
         mpc.bit_sums(&[(&inputs.wide[0], &[&[3; 64], &[5; 64]])]).map(drop)
     });
+    // One party deals for all rows.
+    let rows = cost_of(plain(), N, |mpc, inputs| {
+        let bits = [&inputs.bit, &inputs.wide[0]];
+        mpc.shuffle(&[&inputs.x, &inputs.y], &bits).map(drop)
+    });
+    assert_eq!((rows.bits(), rows.rounds), (f64::from(2 * 256 + 4 * 65), 2));
     let open = cost_of(plain(), N, |mpc, inputs| mpc.open_bits(&[&inputs.bit]).map(drop));
     assert_eq!((open.bytes(), open.rounds), (3 * N as u64 / 8 + 96, 1));
 }
@@ -475,7 +481,7 @@ fn with_six_parts_every_direction_of_every_link_carries_the_same() {
 #[test]
 fn the_dealer_of_a_part_receives_nothing() {
     // Below the size that is cut into parts; party 0 is the first dealer.
-    let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 10] = [
+    let runs: [fn(&mut Party3, &Inputs) -> Result<()>; 11] = [
         |mpc, inputs| compare(mpc, &inputs.x, 64, Then::not_negative(&[&inputs.x])),
         |mpc, inputs| compare(mpc, &inputs.x, 64, Then::bit()),
         |mpc, inputs| products(mpc, inputs, relu(TruncationMode::Early, false)),
@@ -488,6 +494,7 @@ fn the_dealer_of_a_part_receives_nothing() {
         |mpc, inputs| mpc.and(&[(&inputs.bit, &inputs.bit)]).map(drop),
         |mpc, inputs| mpc.to_bits(&[(&inputs.x, 64)]).map(drop),
         |mpc, inputs| mpc.bit_sums(&[(&inputs.bit, &[&[3]])]).map(drop),
+        |mpc, inputs| mpc.shuffle(&[&inputs.x], &[&inputs.bit]).map(drop),
         |mpc, inputs| {
             let job = Product::new(Bilinear::Mul, &inputs.x, &inputs.y, relu(EARLY, true));
             let kept = &mpc.product(job)?.kept.expect("the sign was to be kept");

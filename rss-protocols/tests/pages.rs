@@ -88,6 +88,12 @@ fn the_page_of_the_conjunction_names_the_bits_of_each_link() {
 }
 
 #[test]
+fn the_page_of_the_shuffle_names_the_bits_of_each_link() {
+    let measured = sent(|_, _| Ok(()), |mpc, x, ()| mpc.shuffle(&[x], &[]).map(drop));
+    assert_eq!(measured, named(include_str!("../docs/shuffle.md")));
+}
+
+#[test]
 fn the_page_of_the_selection_names_the_bits_of_each_link() {
     let measured = sent(
         |mpc, x| Ok(mpc.to_bits(&[(x, 1)])?.remove(0)),

@@ -1,5 +1,7 @@
 //! Shared bits: local steps, gates, and the ways from words to bits and back.
 
+use std::sync::Arc;
+
 use super::{
     Make, agreed, data, expect, model::Plain, open, open_bits, shapes, share, share_bits, upload,
 };
@@ -18,6 +20,11 @@ fn samples(world: &TestWorld) -> Vec<(Plain, Plain, u32)> {
     let shapes = shapes().into_iter().cycle();
     let pairs = shapes.take(16).zip(WIDTHS.into_iter().cycle());
     pairs.map(|(s, w)| (Plain::any(&mut draw, &s), Plain::any(&mut draw, &s), w)).collect()
+}
+
+/// Places of rows, some of them twice and some not at all.
+fn places(rows: usize) -> Arc<[usize]> {
+    (0..rows + 1).map(|i| i * i % rows).collect()
 }
 
 /// The local operations on bits.
@@ -44,6 +51,13 @@ pub fn local_bits<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         }
         let flat = Plain { dims: vec![x.words.len()], words: x.words.clone() };
         want.push(flat.map(|a| a & all));
+        if let Some((&rows, rest)) = x.dims.split_first() {
+            let inner: usize = rest.iter().product();
+            let places = places(rows);
+            let words = places.iter().flat_map(|row| &x.words[row * inner..(row + 1) * inner]);
+            let dims = [&[places.len()], rest].concat();
+            want.push(Plain { dims, words: words.map(|a| a & all).collect() });
+        }
     }
     let got = agreed(world, make, move |mpc: &mut P| {
         let mut results = Vec::new();
@@ -63,6 +77,9 @@ pub fn local_bits<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             }
             let flat = Plain::from_fn(&[x.words.len()], |_| 0).shape();
             results.push(mpc.reshape_bits(&a, &flat)?);
+            if let Some(&rows) = x.dims.first() {
+                results.push(mpc.bit_rows(&a, &places(rows))?);
+            }
         }
         open_bits(mpc, &results.iter().collect::<Vec<_>>())
     });

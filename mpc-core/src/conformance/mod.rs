@@ -25,6 +25,7 @@ mod kept;
 mod linear;
 pub mod model;
 mod products;
+mod shuffling;
 mod sorting;
 mod widths;
 
@@ -43,6 +44,7 @@ pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
+pub use shuffling::{shuffle_orders, shuffles};
 pub use sorting::sorting;
 pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
 
@@ -64,7 +66,7 @@ macro_rules! conformance {
                 raw_products product_summands product_terms product_sums truncated_products truncations
                 fused_relu kept_signs large_tensors
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
-                weighted_sums
+                weighted_sums shuffles shuffle_orders
                 comparisons maxima refusals
                 choices orderings extrema sorting approximations rows layers tight_widths
                 widest_results widest_results_for_slow_links chains pieces

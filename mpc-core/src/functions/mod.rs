@@ -77,6 +77,7 @@ pub use shape::{
 pub use sigmoid::{erf, sigmoid, silu, tanh};
 pub use slow_links::costs_for_slow_links;
 pub use softmax::{log_softmax, softmax};
+pub(crate) use sort::by_network;
 pub use sort::{Sorted, argsort, sort, sort_with};
 pub use stats::{norm, var};
 pub use trig::{cos, sin};

@@ -173,6 +173,24 @@ pub(super) fn ordered<P: Protocol>(
     Ok(Sorted { keys, places: back(places, 0, bits + 1)?, columns })
 }
 
+/// The columns of rows in the rising order of their keys, whose differences are below `2^(width - 1)` in magnitude, by
+/// the network. Rows of equal keys come in any order.
+pub(crate) fn by_network<P: Protocol>(
+    mpc: &mut P,
+    keys: P::Share,
+    columns: Vec<P::Share>,
+    width: u32,
+) -> Result<Vec<P::Share>> {
+    let n = keys.shape().dims()[0];
+    let all: Vec<_> = (0..n).collect();
+    let mut nodes = vec![keys];
+    nodes.extend(columns);
+    for stage in merge_sort(n, &all) {
+        exchange(mpc, &stage, &mut nodes, width, None)?;
+    }
+    Ok(nodes.split_off(1))
+}
+
 /// Puts the pairs of a stage in the order of the first tensor. With a width of places, the second tensor has them,
 /// and the earlier of two equal numbers comes first.
 fn exchange<P: Protocol>(

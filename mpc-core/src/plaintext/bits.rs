@@ -97,6 +97,10 @@ impl PlainBits {
             width: self.width,
         })
     }
+
+    pub(super) fn rows(&self, places: &[usize]) -> Result<Self> {
+        Ok(Self { words: self.words.gather(0, places)?, width: self.width })
+    }
 }
 
 fn low(width: u32) -> u64 {

@@ -10,14 +10,14 @@ use std::fmt;
 
 use net::Party;
 use ring_arith::{
-    Bilinear, BitTensor, Engine, EngineTensor, Generator, Shape, Stream, StreamKey, Tensor,
+    Bilinear, BitTensor, Engine, EngineTensor, Generator, Shape, Stream, StreamKey, Tensor, View,
 };
 
 pub use rounding::Rounding;
 
 use crate::{
     BitMap, Compare, Compared, Error, Info, Linear, MOST_DROPPED, Produced, Product, Profile,
-    Protocol, Recipients, Result, ShareBits, ShareTensor, TruncationMode,
+    Protocol, Recipients, Result, ShareBits, ShareTensor, ShuffledBy, TruncationMode,
     provided::{self, check_compare, check_dropped},
 };
 use fullest::Fullest;
@@ -219,7 +219,7 @@ impl<E: Engine> Protocol for Plaintext<E> {
 
     fn info(&self) -> Info {
         let (modes, profile) = (TruncationMode::ALL, self.profile);
-        Info { modes, profile, ..Info::new("plaintext", Party(0), 1) }
+        Info { modes, profile, shuffles: true, ..Info::new("plaintext", Party(0), 1) }
     }
 
     fn engine(&self) -> &E {
@@ -349,6 +349,7 @@ impl<E: Engine> Protocol for Plaintext<E> {
             BitMap::Pick(x, planes) => x.pick(planes),
             BitMap::Join(xs) => PlainBits::join(xs),
             BitMap::Reshape(x, shape) => x.reshape(shape),
+            BitMap::Rows(x, places) => x.rows(places),
         }
     }
 
@@ -436,5 +437,18 @@ impl<E: Engine> Protocol for Plaintext<E> {
             self.share(bits.shape().clone(), words)
         };
         jobs.iter().map(|bits| (0..bits.width).map(|j| plane(bits, j)).collect()).collect()
+    }
+
+    fn shuffle(
+        &mut self,
+        words: &[&PlainShare<E>],
+        bits: &[&PlainBits],
+    ) -> Result<ShuffledBy<Self>> {
+        let rows = provided::common_rows(words, bits)?;
+        let order = provided::permutation(&self.private_stream()?, rows);
+        let view = View::Gather { axis: 0, indices: order.clone() };
+        let moved = words.iter().map(|x| Ok(PlainShare(self.engine.view(&x.0, &view)?)));
+        let moved = moved.collect::<Result<_>>()?;
+        Ok((moved, bits.iter().map(|x| x.rows(&order)).collect::<Result<_>>()?))
     }
 }

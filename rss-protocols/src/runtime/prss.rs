@@ -86,6 +86,10 @@ pub(crate) struct Seeds {
     operation: u64,
 }
 
+/// Words of one stream that are the key of another, from which a permutation is drawn. They cannot be taken as masks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OrderKey(Sample);
+
 /// Planes of a sample, one for each row of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planes {
@@ -280,6 +284,25 @@ impl Streams {
         Seeds { sample, operation: self.nonce }
     }
 
+    /// Takes the key of a permutation, in the same way.
+    pub fn order_key(&mut self, key: Key) -> OrderKey {
+        let sample = self.take(key, OrderKey::WORDS);
+        #[cfg(test)]
+        self.probe.note_seeds(sample, &self.streams);
+        OrderKey(sample)
+    }
+
+    /// The key of a permutation as input of a kernel of one row.
+    pub fn order_key_words<T: 'static>(&self, OrderKey(sample): OrderKey) -> Source<'_, T> {
+        self.words(sample)
+    }
+
+    /// The generator of all streams.
+    pub fn generator(&self) -> Generator {
+        let mut streams = self.streams.iter().flatten();
+        streams.next().expect("every role has streams").key().generator()
+    }
+
     fn take(&mut self, key: Key, words: usize) -> Sample {
         let sampled = &mut self.sampled[key as usize];
         // Whole cache lines, so that generators start at a block.
@@ -372,6 +395,20 @@ impl Seeds {
             let seed = std::array::from_fn(|i| words[i * n + at]);
             Root { seed, place: Place { operation, element: at as u64 } }
         })
+    }
+}
+
+impl OrderKey {
+    /// Words of a key.
+    pub const WORDS: usize = 4;
+
+    /// The stream under a key's words.
+    pub fn stream(generator: Generator, words: &[u64]) -> Stream {
+        let mut key = Zeroizing::new([0; 32]);
+        for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        StreamKey::new(generator, &key).stream(0)
     }
 }
 

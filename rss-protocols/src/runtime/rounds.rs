@@ -9,17 +9,18 @@ use std::{
     cell::RefCell,
     future::{Future, poll_fn},
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
-use mpc_core::Result;
+use mpc_core::{Result, provided::permutation};
 use ring_arith::{Engine, EngineTensor, Place, Shape, Source, Tensor, WordKernel};
 
 use super::{
     fss::{Root, SEED},
     launch::{self, made_into, words, words_into},
     links::Links,
-    prss::{Key, Sample, Seeds, Streams},
+    prss::{Key, OrderKey, Sample, Seeds, Streams},
     roles::{Pair, Role, Roles},
 };
 use crate::proofs::{Link, Recorder, Transcript};
@@ -161,6 +162,20 @@ impl<'a, E: Engine> Port<'a, E> {
         let shape = Shape::new([SEED * seeds.len()])?;
         let words = made_into(self.engine, &shape, self.streams.seed_words(seeds), None)?;
         Ok(seeds.roots(self.engine.download(&words)?.words()).collect())
+    }
+
+    /// The key of a permutation of the parties that have a stream.
+    pub fn order_key(&mut self, key: Key) -> OrderKey {
+        self.streams.order_key(key)
+    }
+
+    /// The permutation under a key: the place from which each row comes.
+    pub fn order(&self, key: OrderKey, rows: usize) -> Result<Arc<[usize]>> {
+        let shape = Shape::new([OrderKey::WORDS])?;
+        let words = made_into(self.engine, &shape, self.streams.order_key_words(key), None)?;
+        let words = self.engine.download(&words)?;
+        let stream = OrderKey::stream(self.streams.generator(), words.words());
+        Ok(permutation(&stream, rows))
     }
 
     /// That of two samples which this evaluator shares with the dealer.

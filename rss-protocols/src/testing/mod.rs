@@ -174,6 +174,7 @@ const OPERATIONS: &[Operation] = &[
         mpc.bit_sums(&[(&i.wide, &[&[3; WIDE], &[1 << 40; WIDE]])]).map(drop)
     }),
     op("to_bits", "bits of words", |mpc, i| mpc.to_bits(&[(&i.x, 20)]).map(drop)),
+    rows("shuffle", "shuffle", |mpc, i| mpc.shuffle(&[&i.x, &i.y], &[&i.wide]).map(drop)),
     rows("max_first", "maximum", |mpc, i| largest(mpc, i, Largest::default())),
     rows("max_first", "maximum and its place", |mpc, i| {
         mpc.max_first(&i.x, 8, Largest { position: true, choices: false }).map(drop)

@@ -1,8 +1,8 @@
 //! Tests of unmasked messages: openings, and coins.
 
-use mpc_core::{Finish, Product, Protocol, Result, TruncationMode};
+use mpc_core::{Finish, Linear, Product, Protocol, Result, TruncationMode};
 use net::Party;
-use ring_arith::{Bilinear, EngineTensor, Tensor};
+use ring_arith::{Bilinear, EngineTensor, Shape, Tensor, View};
 
 use super::{DEALER, Inputs, Mpc, Secret, World, run_all};
 
@@ -145,5 +145,36 @@ pub(crate) fn no_party_knows_which_way_dithering_rounds() {
         // would move a third of them.
         let moved = first.iter().zip(&changed).take(super::N).filter(|(a, b)| a != b).count();
         assert!(moved > super::N * 9 / 20, "{moved} of {} for party {party}", super::N);
+    }
+}
+
+/// Drawn words in the order of a shuffle, with the keys of a run.
+fn shuffled(keys: [u64; 3]) -> Vec<u64> {
+    let world = World { keys, secret: Secret::Drawn, ..World::new(0, 0, 4) };
+    let (_, opened) = run_all(&world, |mpc, i| {
+        let rows = View::Reshape(Shape::new([super::N]).unwrap());
+        let rows = mpc.linear(&Linear::View(&rows), &i.x).unwrap();
+        let (moved, _) = mpc.shuffle(&[&rows], &[]).unwrap();
+        mpc.open(&[&moved[0]]).unwrap()[0].words().to_vec()
+    });
+    opened[0].clone()
+}
+
+/// The order of a shuffle follows from no party's view: other keys that it lacks make another order of the same rows.
+#[test]
+pub(crate) fn no_party_knows_the_order_of_a_shuffle() {
+    let keys = [1, 2, 3];
+    let first = shuffled(keys);
+    for party in 0..3 {
+        let mut others = keys;
+        others[2 - party] = 77;
+        let mut changed = shuffled(others);
+        let fixed = first.iter().zip(&changed).filter(|(a, b)| a == b).count();
+        // One on average, in a permutation that is independent.
+        assert!(fixed < 12, "{fixed} of {} rows stay for party {party}", super::N);
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        changed.sort_unstable();
+        assert_eq!(sorted, changed);
     }
 }

@@ -57,6 +57,7 @@ const RELU: &str = "masks of: fused relu, default";
 const CHAIN: &str = "masks of: chain, default";
 const FSS: &str = "masks of: relu at once, default";
 const CHECKED: &str = "masks of: checked product";
+const SHUFFLE: &str = "masks of: shuffle";
 const SUMS: &str = "masks of: sums of bits";
 
 /// Elements of the certificate's operations, and words of their planes.
@@ -142,6 +143,18 @@ pub(super) const SAMPLES: &[SampleMutant] = &[
     sample("checked: the carry under the mask of na", CHECKED, (Left, 3), Like(Left, 2)),
     sample("checked: left's field bare", CHECKED, (Left, 4), Blank),
     sample("checked: right's field under the mask of a", CHECKED, (Right, 2), Like(Right, 1)),
+    // of each tensor, the order's key once before: z_left, y1; z_right, y0
+    sample("shuffle: z_left off", SHUFFLE, (Left, 1), Blank),
+    sample("shuffle: z_right off", SHUFFLE, (Right, 1), Blank),
+    sample("shuffle: y1 off", SHUFFLE, (Left, 2), Blank),
+    sample("shuffle: y0 off", SHUFFLE, (Right, 2), Blank),
+    sample("shuffle: y1 = z_left", SHUFFLE, (Left, 2), Like(Left, 1)),
+    sample("shuffle: y0 = z_right", SHUFFLE, (Right, 2), Like(Right, 1)),
+    sample("shuffle: two tensors under one mask", SHUFFLE, (Left, 3), Like(Left, 1)),
+    sample("shuffle: bits bare", SHUFFLE, (Right, 5), Blank),
+    sample("shuffle: right knows the order", "orders of shuffles", (Left, 0), Blank),
+    sample("shuffle: left knows the order", "orders of shuffles", (Right, 0), Blank),
+    sample("shuffle: the dealer knows the order", "orders of shuffles", (Peers, 0), Blank),
     sample("dither: left knows the dealer's coin", "coins of dithering", (Own, 0), Like(Left, 3)),
     sample("release: addends not masked", "released results", (Peers, 0), Blank),
 ];

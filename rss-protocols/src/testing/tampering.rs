@@ -440,4 +440,5 @@ fn checked_sessions_compute_the_same() {
     conformance::gates(&world, make(Tree::Threes));
     conformance::bit_decomposition(&world, make(Tree::Threes));
     conformance::chains(&world, make(Tree::Threes));
+    conformance::shuffles(&world, make(Tree::Threes));
 }
