@@ -7,6 +7,7 @@ use ring_arith::CpuEngine;
 use crate::{
     Plaintext, Rounding, TestWorld, conformance,
     conformance::accuracy,
+    functions,
     mutants::{Mutant, every_mutant_is_noticed},
 };
 
@@ -49,6 +50,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("normalize: a mixed product once", "rows"),
     mutant("sort: places in the bits of numbers", "sorting"),
     mutant("permutation: every place from all", "orders of shuffles"),
+    mutant("radix sort: places opened in the order of rows", "openings of sorts"),
+    mutant("radix sort: numbers of rows opened with their places", "openings of sorts"),
     mutant("tournament: equals keep the later", "maxima"),
 ];
 
@@ -80,6 +83,9 @@ fn check(name: &str) {
             assert!(measured.iter().all(|measured| measured.of_bound < 1.0), "{measured:?}");
         }
         "orders of shuffles" => conformance::shuffle_orders(world, make),
+        "openings of sorts" => {
+            functions::radix_tests::opened_places_are_uniform_whatever_the_keys_are().unwrap();
+        }
         "sorting" => conformance::sorting(world, make),
         "maxima" => conformance::maxima(world, make),
         _ => panic!("there is no check `{name}`"),

@@ -1,8 +1,8 @@
 //! The cost of sorting many numbers over replicated sharing, counted by the transport.
 
 use mpc_core::{Protocol, Result, SecretTensor, TestWorld, functions as f};
-use net::Party;
-use ring_arith::{CpuEngine, FracBits, Shape};
+use net::{Metered, Party, Report, Session};
+use ring_arith::{CpuEngine, FracBits, Shape, Tensor};
 use rss_protocols::Rss;
 
 type Mpc = Rss<CpuEngine>;
@@ -42,4 +42,41 @@ fn sorting_many_numbers_costs_what_is_stated() {
     for (name, n, function, stated) in cases {
         assert_eq!(cost(n, function), stated, "{name} of {n} numbers");
     }
+}
+
+/// Rounds and bytes of all parties together of a program over shared integers below `2^bits`, whose inputs do not count.
+fn cost_of_rows(
+    rows: [usize; 2],
+    bits: u32,
+    run: impl Fn(&mut Mpc, &[SecretTensor<Mpc>; 2]) -> Result<()> + Send + Sync + 'static,
+) -> (u32, u64) {
+    let program = move |mut session: Session| {
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::new(session, CpuEngine::new(1))?;
+        let shapes = [Shape::new([rows[0]])?, Shape::new([rows[1]])?];
+        let mine = shapes.clone().map(|shape| {
+            let len = shape.len();
+            Tensor::from_fn(shape, |i| (i * 7919 % len.next_power_of_two()) as u64)
+        });
+        let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
+        let inputs = mpc.input(Party(0), &shapes, mine)?;
+        // All parties at one depth.
+        mpc.open(&[&inputs[0]])?;
+        let [x, y] = [0, 1].map(|i| SecretTensor::new(inputs[i].clone(), 0, bits + 1));
+        meter.reset();
+        run(&mut mpc, &[x, y])?;
+        Ok(meter.stats())
+    };
+    let stats: Vec<_> = TestWorld::new(3).try_sessions(program);
+    let report = Report::of(&stats.into_iter().map(|stats| stats.unwrap()).collect::<Vec<_>>());
+    (report.rounds, report.bytes)
+}
+
+#[test]
+fn sorting_by_bits_costs_what_is_stated() {
+    let sort = |mpc: &mut Mpc, [x, _]: &[SecretTensor<Mpc>; 2]| f::sort(mpc, x, 0).map(drop);
+    // Seven digits of 13 bits.
+    assert_eq!(cost_of_rows([4096, 1], 12, sort), (52, 4_837_120));
 }

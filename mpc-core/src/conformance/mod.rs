@@ -45,7 +45,7 @@ pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
 pub use shuffling::{shuffle_orders, shuffles};
-pub use sorting::sorting;
+pub use sorting::{sorting, sorting_by_bits};
 pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
 
 use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
@@ -68,7 +68,7 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums shuffles shuffle_orders
                 comparisons maxima refusals
-                choices orderings extrema sorting approximations rows layers tight_widths
+                choices orderings extrema sorting sorting_by_bits approximations rows layers tight_widths
                 widest_results widest_results_for_slow_links chains pieces
             }
         }

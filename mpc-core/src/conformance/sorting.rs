@@ -1,7 +1,7 @@
 //! Sorting and numbers at places of the order, over the protocol under test.
 
 use net::Party;
-use ring_arith::{FracBits, Shape};
+use ring_arith::{Engine, FracBits, Shape, Tensor};
 
 use super::{Make, agreed};
 use crate::{Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
@@ -55,6 +55,43 @@ pub fn sorting<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
                 }
             }
         }
+    }
+}
+
+/// Many integers of few bits in one row, with many ties and both ends of their range: a protocol with a shuffle sorts
+/// them by their bits. An odd and an even number of bits, and one.
+pub fn sorting_by_bits<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
+    for (width, rows) in [(1, 7), (2, 65), (5, 300), (6, 300)] {
+        let mut draw = SplitMix64::new(world.seed());
+        let low = -(1i64 << (width - 1));
+        let keys: Vec<i64> = (0..rows)
+            .map(|i| match i {
+                0 => -low - 1,
+                1 => low,
+                _ => low + (draw.next_u64() % (1 << width)) as i64,
+            })
+            .collect();
+        let given = keys.clone();
+        let got = agreed(world, make, move |mpc: &mut P| {
+            let shape = Shape::new([rows, 1])?;
+            let words = Tensor::new(shape, given.iter().map(|&key| key as u64).collect())?;
+            let x = mpc.constant(&mpc.engine().upload(words)?)?;
+            let x = SecretTensor::new(x, 0, width);
+            let ten = f::mul_scalar(mpc, &x, 10.0)?;
+            let sorted = f::sort(mpc, &x, 0)?;
+            let places = f::argsort(mpc, &x, 0)?;
+            let table = f::sort_with(mpc, &x, &[&ten], 0)?;
+            let mut all = vec![sorted, places, table.keys, table.places];
+            all.extend(table.columns);
+            f::reveal_all(mpc, &all.iter().collect::<Vec<_>>())
+        });
+        let mut places: Vec<usize> = (0..rows).collect();
+        places.sort_by_key(|&place| keys[place]);
+        let sorted: Vec<_> = places.iter().map(|&place| keys[place] as f64).collect();
+        let places: Vec<_> = places.iter().map(|&place| place as f64).collect();
+        let tens = sorted.iter().map(|key| 10.0 * key).collect();
+        let want = [sorted.clone(), places.clone(), sorted, places, tens];
+        assert_eq!(got, want, "{width} bits; {}", world.replay());
     }
 }
 

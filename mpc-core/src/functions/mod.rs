@@ -33,6 +33,7 @@ mod order;
 mod poly;
 mod pool;
 mod power;
+mod radix;
 mod roots;
 mod rows;
 mod shape;
@@ -68,6 +69,8 @@ pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
 pub use order::{distinct, median, order_statistics, quantile, top_k};
 pub use pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
 pub use power::{polynomial, pow, powf};
+#[cfg(test)]
+pub(crate) use radix::tests as radix_tests;
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
 pub use rows::{Centre, Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{
