@@ -91,6 +91,7 @@ pub fn instances<P: ServerProtocol>() -> Vec<*const ()> {
         f::argmax::<P> as *const (),
         f::argmin::<P> as *const (),
         f::top1::<P> as *const (),
+        f::join::<P> as *const (),
         f::sort::<P> as *const (),
         f::argsort::<P> as *const (),
         f::sort_with::<P> as *const (),

@@ -52,6 +52,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("permutation: every place from all", "orders of shuffles"),
     mutant("radix sort: places opened in the order of rows", "openings of sorts"),
     mutant("radix sort: numbers of rows opened with their places", "openings of sorts"),
+    mutant("join: rows without a partner keep their words", "joins"),
+    mutant("join: a key that is there twice is not seen", "joins"),
     mutant("tournament: equals keep the later", "maxima"),
 ];
 
@@ -86,6 +88,7 @@ fn check(name: &str) {
         "openings of sorts" => {
             functions::radix_tests::opened_places_are_uniform_whatever_the_keys_are().unwrap();
         }
+        "joins" => conformance::joins(world, make),
         "sorting" => conformance::sorting(world, make),
         "maxima" => conformance::maxima(world, make),
         _ => panic!("there is no check `{name}`"),

@@ -75,8 +75,14 @@ fn cost_of_rows(
 }
 
 #[test]
-fn sorting_by_bits_costs_what_is_stated() {
+fn sorting_by_bits_and_joins_cost_what_is_stated() {
     let sort = |mpc: &mut Mpc, [x, _]: &[SecretTensor<Mpc>; 2]| f::sort(mpc, x, 0).map(drop);
     // Seven digits of 13 bits.
     assert_eq!(cost_of_rows([4096, 1], 12, sort), (52, 4_837_120));
+    let joined = |mpc: &mut Mpc, [x, y]: &[SecretTensor<Mpc>; 2]| {
+        let left = f::Table { keys: x, columns: &[x] };
+        let right = f::Table { keys: y, columns: &[y, y] };
+        f::join(mpc, &left, &right, f::JoinKind::Inner, None).map(drop)
+    };
+    assert_eq!(cost_of_rows([2048, 2048], 40, joined), (153, 16_187_552));
 }

@@ -21,6 +21,7 @@ mod bits;
 mod chains;
 mod comparisons;
 mod functions;
+mod joining;
 mod kept;
 mod linear;
 pub mod model;
@@ -39,6 +40,7 @@ pub use bits::{
 pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
 pub use functions::{approximations, choices, extrema, layers, orderings, pieces, rows};
+pub use joining::joins;
 pub use kept::{kept_signs, product_sums, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
@@ -68,7 +70,7 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums shuffles shuffle_orders
                 comparisons maxima refusals
-                choices orderings extrema sorting sorting_by_bits approximations rows layers tight_widths
+                choices orderings extrema sorting sorting_by_bits joins approximations rows layers tight_widths
                 widest_results widest_results_for_slow_links chains pieces
             }
         }

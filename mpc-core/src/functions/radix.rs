@@ -12,7 +12,10 @@ use std::sync::Arc;
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
 use crate::{
-    Error, Finish, Linear, Product, Profile, Protocol, Result, ShareBits, ShareTensor, Term,
+    Error, Finish, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareBits,
+    ShareTensor, Term,
+    functions::sort::ordered,
+    shuffle::{join_columns, split_columns},
 };
 
 /// Bits of a row's place. A word holds two of them, and adding them up stays within an encoding's range.
@@ -29,6 +32,33 @@ const BLOCK: usize = 64;
 
 /// Columns of rows in rising order of their keys, which are the low `bits` bits of words and those words' value. Rows of
 /// equal keys keep their order. Columns may have further axes.
+///
+/// The radix sort or the network, whichever is predicted to be cheaper ([`is_cheaper`]).
+pub(super) fn sort_rows<P: Protocol>(
+    mpc: &mut P,
+    keys: &P::Share,
+    bits: u32,
+    columns: &[&P::Share],
+) -> Result<Vec<P::Share>> {
+    let rows = keys.shape().len();
+    let words = columns.iter().map(|column| column.shape().len() / rows.max(1)).sum();
+    if rows < 2 || columns.is_empty() {
+        return Ok(columns.iter().map(|&column| column.clone()).collect());
+    }
+    if is_cheaper(mpc, rows, bits, words) {
+        return by_radix(mpc, keys, bits, columns);
+    }
+    let parts = split_columns(mpc, columns)?;
+    let keys = SecretTensor::new(keys.clone(), 0, bits + 1);
+    let parts = parts.into_iter().map(|part| SecretTensor::new(part, 0, 64)).collect::<Vec<_>>();
+    let all: Vec<_> = (0..rows).collect();
+    let sorted = ordered(mpc, &keys, &parts.iter().collect::<Vec<_>>(), 0, &all)?;
+    let parts = sorted.columns.into_iter().map(|part| part.share().clone()).collect();
+    let like: Vec<_> = columns.iter().map(|&column| column.clone()).collect();
+    join_columns(mpc, &like, parts)
+}
+
+/// [`sort_rows`] by the radix sort.
 pub(super) fn by_radix<P: Protocol>(
     mpc: &mut P,
     keys: &P::Share,
