@@ -45,6 +45,8 @@ pub(super) enum Work {
     Reciprocal,
     Sqrt,
     Sort(usize),
+    /// Rows of each of two tables.
+    Join(usize),
     MaxPool,
 }
 
@@ -82,6 +84,8 @@ const OPERATIONS: &[Operation] = &[
     at("sqrt/1e5", "10^5 in 0.05..50", Work::Sqrt),
     at("sort/1e3", "10^3", Work::Sort(1000)),
     at("sort/1e4", "10^4", Work::Sort(10_000)),
+    at("join/1e4", "10^4 rows and 10^4, keys of 60 bits, 2 words a row", Work::Join(10_000)),
+    at("join/1e5", "10^5 rows and 10^5, keys of 60 bits, 2 words a row", Work::Join(100_000)),
     at("maxpool/112", "1x64x112x112, 2x2", Work::MaxPool),
 ];
 
@@ -305,6 +309,7 @@ impl Work {
                 let x = numbers(mpc, &[n], [-8.0, 8.0])?;
                 Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
             }
+            Self::Join(rows) => join(mpc, rows),
             Self::MaxPool => max_pool(mpc),
         }
     }
@@ -389,6 +394,29 @@ fn numbers<P: Measurable>(
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     let share = party::input(mpc, &[shape], mine)?.remove(0);
     Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
+}
+
+/// An inner join of tables that have half of their keys in common, each with two columns.
+fn join<P: Measurable>(mpc: &mut P, rows: usize) -> mpc_core::Result<Run<P>> {
+    let shape = Shape::new([rows])?;
+    let keys = |from: usize| {
+        let names = (from..from + rows).map(|name| name.to_le_bytes());
+        Tensor::new(shape.clone(), functions::join_keys(&[7; 32], names))
+    };
+    let mine = [keys(0)?, keys(rows / 2)?];
+    let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
+    let keys = party::input(mpc, &[shape.clone(), shape.clone()], mine)?.into_iter();
+    let keys = keys.map(|share| SecretTensor::<P>::new(share, 0, functions::JOIN_KEY_BITS + 1));
+    let keys: Vec<_> = keys.collect();
+    let columns =
+        [40, 41, 42, 43].map(|bits| Ok(SecretTensor::<P>::new(secret(mpc, &[rows], bits)?, 0, 64)));
+    let columns = columns.into_iter().collect::<mpc_core::Result<Vec<_>>>()?;
+    Ok(Box::new(move |mpc| {
+        let [a, b, c, d] = &columns[..] else { return Err(mpc_core::Error::unanswered("input")) };
+        let left = functions::Table { keys: &keys[0], columns: &[a, b] };
+        let right = functions::Table { keys: &keys[1], columns: &[c, d] };
+        functions::join(mpc, &left, &right, functions::JoinKind::Inner, None).map(drop)
+    }))
 }
 
 /// A function of one number.
