@@ -99,6 +99,8 @@ pub fn instances<P: ServerProtocol>() -> Vec<*const ()> {
         f::top_k::<P> as *const (),
         f::median::<P> as *const (),
         f::quantile::<P> as *const (),
+        f::shuffle::<P> as *const (),
+        f::unique::<P> as *const (),
         f::distinct::<P> as *const (),
         f::gaussian::<P> as *const (),
         f::log::<P> as *const (),

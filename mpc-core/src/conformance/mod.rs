@@ -47,7 +47,7 @@ pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
 pub use shuffling::{shuffle_orders, shuffles};
-pub use sorting::{sorting, sorting_by_bits};
+pub use sorting::{distinct_numbers, sorting, sorting_by_bits};
 pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
 
 use crate::{Protocol, Result, TestWorld, Words, seed::SplitMix64};
@@ -70,8 +70,9 @@ macro_rules! conformance {
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums shuffles shuffle_orders
                 comparisons maxima refusals
-                choices orderings extrema sorting sorting_by_bits joins approximations rows layers tight_widths
-                widest_results widest_results_for_slow_links chains pieces
+                choices orderings extrema sorting sorting_by_bits distinct_numbers joins
+                approximations rows layers tight_widths widest_results
+                widest_results_for_slow_links chains pieces
             }
         }
     )+};

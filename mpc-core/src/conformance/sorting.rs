@@ -95,6 +95,41 @@ pub fn sorting_by_bits<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy
     }
 }
 
+/// Distinct numbers and how often each is there: of many with ties, of equal ones, of one and of none; and fewer places
+/// than there are distinct numbers.
+pub fn distinct_numbers<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
+    let mut draw = SplitMix64::new(world.seed());
+    let many: Vec<_> = (0..150).map(|_| draw.real(-4.0, 4.0).round() / 2.0 + 0.0).collect();
+    let cases = [
+        (many.clone(), None),
+        (many, Some(3)),
+        (vec![1.5; 6], None),
+        (vec![0.0, -2.0], Some(0)),
+        (vec![-0.5], None),
+        (vec![], None),
+    ];
+    for (numbers, at_most) in cases {
+        let given = numbers.clone();
+        let got = agreed(world, make, move |mpc: &mut P| {
+            let mine = (mpc.me() == Party(0)).then_some(&given[..]);
+            let shape = Shape::new([given.len()])?;
+            let x = f::input(mpc, Party(0), &shape, mine, FracBits::DEFAULT)?;
+            let found = f::unique(mpc, &x.with_bound(2.0), at_most)?;
+            f::reveal_all(mpc, &[&found.values, &found.counts, &found.distinct])
+        });
+        let mut values = numbers.clone();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let distinct = values.len() as f64;
+        let places = at_most.unwrap_or(numbers.len()).min(numbers.len());
+        let times = |value: &f64| numbers.iter().filter(|other| *other == value).count() as f64;
+        let mut counts: Vec<_> = values.iter().map(times).collect();
+        values.resize(places, 0.0);
+        counts.resize(places, 0.0);
+        assert_eq!(got, [values, counts, vec![distinct]], "{at_most:?}; {}", world.replay());
+    }
+}
+
 const NAMES: [&str; 9] = [
     "sort",
     "argsort",

@@ -9,7 +9,7 @@ use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor, Shar
 pub const JOIN_KEY_BITS: u32 = 60;
 
 /// Keys of a join from names: the first [`JOIN_KEY_BITS`] bits of a hash (BLAKE3) under a secret that the tables' owners
-/// have in common and the servers do not know. For servers that see a key by mistake, names stay unknown without it.
+/// have in common and the servers do not know. Without it a key that leaks does not give away the name.
 ///
 /// Among `n` different names two get one key with probability below `n^2 / 2^61`: 2 in 10^8 for 200,000 names. A
 /// collision within a table is refused as a duplicate; one between two tables joins two rows that do not belong
@@ -289,7 +289,7 @@ fn matrix<P: Protocol>(mpc: &P, table: &Table<'_, P>, side: u64, width: usize) -
     moved(mpc, &mpc.concat(&parts.iter().collect::<Vec<_>>(), 1)?, after)
 }
 
-fn moved<P: Protocol>(mpc: &P, x: &P::Share, view: View) -> Result<P::Share> {
+pub(super) fn moved<P: Protocol>(mpc: &P, x: &P::Share, view: View) -> Result<P::Share> {
     mpc.linear(&Linear::View(&view), x)
 }
 
@@ -304,13 +304,13 @@ fn columns_of<P: Protocol>(
 }
 
 /// One column of a matrix, in one axis.
-fn column<P: Protocol>(mpc: &P, x: &P::Share, at: usize) -> Result<P::Share> {
+pub(super) fn column<P: Protocol>(mpc: &P, x: &P::Share, at: usize) -> Result<P::Share> {
     let rows = Shape::new([x.shape().dims()[0]])?;
     moved(mpc, &columns_of(mpc, x, at, 1)?, View::Reshape(rows))
 }
 
 /// Columns of a matrix where a flag is 1, 0 elsewhere; `None` if there are none.
-fn masked<P: Protocol>(
+pub(super) fn masked<P: Protocol>(
     mpc: &mut P,
     flags: &P::Share,
     x: &P::Share,

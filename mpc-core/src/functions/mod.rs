@@ -38,6 +38,7 @@ mod radix;
 mod roots;
 mod rows;
 mod shape;
+mod shuffle;
 mod sigmoid;
 mod slow_links;
 mod softmax;
@@ -45,6 +46,7 @@ mod sort;
 mod stats;
 mod tables;
 mod trig;
+mod unique;
 mod values;
 
 pub use activations::{elu, hard_sigmoid, hard_swish, softplus, softsign};
@@ -79,6 +81,7 @@ pub use shape::{
     broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, view,
     window_sum, windows,
 };
+pub use shuffle::shuffle;
 pub use sigmoid::{erf, sigmoid, silu, tanh};
 pub use slow_links::costs_for_slow_links;
 pub use softmax::{log_softmax, softmax};
@@ -86,6 +89,7 @@ pub(crate) use sort::by_network;
 pub use sort::{Sorted, argsort, sort, sort_with};
 pub use stats::{norm, var};
 pub use trig::{cos, sin};
+pub use unique::{Unique, unique};
 pub use values::{
     constant, decode, encode, encode_integers, input, inputs, reveal, reveal_all, reveal_to,
 };

@@ -361,7 +361,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         BitMap, Info, PlainBits, PlainShare, Plaintext, Produced, Recipients, ShuffledBy,
-        conformance::model::Plain,
+        SplitMix64, conformance::model::Plain,
     };
 
     type Inner = Plaintext<CpuEngine>;
@@ -501,6 +501,33 @@ pub(crate) mod tests {
                     assert!(of_two < 100.0, "openings {opening} and the one before: {of_two}");
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Keys with more digits than one tensor of bits holds, with an odd number of bits, and with the top bit set.
+    #[test]
+    fn keys_of_any_width_are_sorted_with_their_columns() -> Result<()> {
+        let mut draw = SplitMix64::new(3);
+        for (bits, n) in [(64, 90), (63, 70), (43, 64), (42, 2), (1, 5)] {
+            let mut mpc = Plaintext::new(CpuEngine::new(1));
+            // A few high bits alone, so that many keys differ in one digit, and ties.
+            let edges = [u64::MAX, 0, 1 << 63, 1, 0, u64::MAX];
+            let word =
+                |at: usize| edges.get(at).copied().unwrap_or_else(|| 7 << (draw.next_u64() % 64));
+            let keys: Vec<_> =
+                (0..n).map(word).map(|key| key & (u64::MAX >> (64 - bits))).collect();
+            let columns = Tensor::from_fn(Shape::new([n, 2])?, |at| at as u64);
+            let columns = mpc.constant(&columns)?;
+            let shared = mpc.constant(&Tensor::vector(keys.clone()))?;
+            let sorted = by_radix(&mut mpc, &shared, bits, &[&shared, &columns])?;
+            let mut rows: Vec<_> = (0..n).collect();
+            rows.sort_by_key(|&row| keys[row]);
+            let want: Vec<_> = rows.iter().map(|&row| keys[row]).collect();
+            assert_eq!(mpc.engine().download(sorted[0].words())?.words(), want);
+            let want: Vec<_> =
+                rows.iter().flat_map(|&row| [2 * row as u64, 2 * row as u64 + 1]).collect();
+            assert_eq!(mpc.engine().download(sorted[1].words())?.words(), want);
         }
         Ok(())
     }
