@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use mpc_core::{Arg, Protocol, PublicTensor, Result, SecretTensor, functions as f};
+use pyo3::prelude::*;
 use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, Window};
 
 /// A number or numbers in addition to the operands.
@@ -66,6 +67,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "inv_sqrt",
     "inv_sqrt_to",
     "is_negative",
+    "join",
     "le",
     "leaky_relu",
     "log",
@@ -102,6 +104,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "rescale",
     "reshape",
     "select",
+    "shuffle",
     "sigmoid",
     "sign",
     "silu",
@@ -119,15 +122,22 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "top1",
     "top_k",
     "transpose",
+    "unique",
     "var",
     "window_sum",
     "windows",
 ];
 
+/// Keys of a join from names, by [`f::join_keys`].
+#[pyfunction]
+pub(crate) fn join_keys(secret: [u8; 32], names: Vec<Vec<u8>>) -> Vec<u64> {
+    f::join_keys(&secret, names)
+}
+
 impl Call {
     /// True for a function whose runs give other numbers each time: no reference can know the parties' numbers.
     pub(crate) fn is_random(&self) -> bool {
-        self.function == "gaussian"
+        ["gaussian", "shuffle"].contains(&&self.function[..])
     }
 
     /// Runs the function at one party. `table` has the secret operands, in order.
@@ -266,6 +276,18 @@ impl Call {
                 made.extend(sorted.columns);
                 return Ok(made);
             }
+            "shuffle" => {
+                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+                return f::shuffle(mpc, &xs);
+            }
+            "join" => {
+                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+                return self.join(mpc, &xs);
+            }
+            "unique" => {
+                let found = f::unique(mpc, x(0)?, self.optional_size("at_most")?)?;
+                return Ok(vec![found.values, found.counts, found.distinct]);
+            }
             "top_k" => {
                 let (largest, places) = f::top_k(mpc, x(0)?, self.size("k")?, self.size("axis")?)?;
                 return Ok(vec![largest, places]);
@@ -293,6 +315,27 @@ impl Call {
             job = job.keep(self.bits("keep")?);
         }
         f::multiply(mpc, &[job])?.pop().ok_or_else(|| mpc_core::Error::unanswered("multiply"))
+    }
+
+    /// A join of two tables: operands are the keys of both, then the columns of the left one, then those of the right one.
+    fn join<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        operands: &[&SecretTensor<P>],
+    ) -> Result<Vec<SecretTensor<P>>> {
+        let columns_of_left = self.size("left")?;
+        let [left, right, columns @ ..] = operands else { return Err(self.missing(2)) };
+        let most = f::JOIN_KEY_BITS + 1;
+        let [left, right] =
+            [left, right].map(|keys| (*keys).clone().with_width(keys.width().clamp(2, most)));
+        let parts = columns.split_at_checked(columns_of_left);
+        let (of_left, of_right) = parts.ok_or_else(|| self.missing(2 + columns_of_left))?;
+        let left = f::Table { keys: &left, columns: of_left };
+        let right = f::Table { keys: &right, columns: of_right };
+        let kind = if self.flag("all_left") { f::JoinKind::Left } else { f::JoinKind::Inner };
+        let joined = f::join(mpc, &left, &right, kind, self.optional_size("at_most")?)?;
+        let columns = joined.left.into_iter().chain(joined.right);
+        Ok(columns.chain([joined.matched, joined.pairs]).collect())
     }
 
     fn bilinear(&self) -> Result<Bilinear> {
@@ -359,6 +402,10 @@ impl Call {
     fn size(&self, name: &str) -> Result<usize> {
         let value = self.int(name)?;
         usize::try_from(value).map_err(|_| invalid(format!("`{name}` is {value}, below 0")))
+    }
+
+    fn optional_size(&self, name: &str) -> Result<Option<usize>> {
+        self.params.contains_key(name).then(|| self.size(name)).transpose()
     }
 
     fn sizes(&self, name: &str) -> Result<Vec<usize>> {

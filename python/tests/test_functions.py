@@ -24,6 +24,11 @@ ELSEWHERE = {
     "Multiply": "functions.multiply",
     "Sorted": "functions.sort_with",
     "gaussian_variance": "functions.gaussian",
+    "JOIN_KEY_BITS": "functions.join_keys",
+    "JoinKind": "functions.join",
+    "Joined": "functions.join",
+    "Table": "functions.join",
+    "Unique": "functions.unique",
     "Cost": "Cost",
     "costs": "Mpc.cost",
     "costs_for_slow_links": "Mpc.cost",
@@ -60,6 +65,7 @@ def test_every_function_of_the_library_is_reachable():
 def test_the_compiled_half_knows_the_librarys_functions_and_no_others():
     talks = {"encode", "encode_integers", "decode", "input", "inputs", "reveal", "reveal_all", "reveal_to"}
     talks |= {"Multiply", "Sorted", "Cost", "costs", "costs_for_slow_links", "gaussian_variance"}
+    talks |= {"JOIN_KEY_BITS", "JoinKind", "Joined", "Table", "Unique", "join_keys"}
     assert set(_trefoil.FUNCTIONS) == library() - talks
 
 
@@ -99,6 +105,7 @@ CASES = {
     "sort": (f.sort, np.sort),
     "argsort": (f.argsort, lambda x: x.argsort(-1, kind="stable")),
     "sort_with": (lambda x: f.sort_with(x, [-x], 0)[2][0], lambda x: -np.sort(x, 0)),
+    "unique": (lambda x: f.unique(f.sign(x.reshape(24)), 2)[1], lambda x: np.unique(np.sign(x), return_counts=True)[1][:2]),
     "order_statistics": (lambda x: f.order_statistics(x, [4, 0], 1), lambda x: np.sort(x, 1)[:, [4, 0]]),
     "top_k": (lambda x: f.top_k(x, 2)[0], lambda x: -np.sort(-x, 1)[:, :2]),
     "median": (f.median, lambda x: np.median(x, 1, keepdims=True)),
@@ -168,8 +175,8 @@ def test_noise_has_the_variance_that_is_said_and_is_other_noise_each_time(mpc):
 
 def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):
     x = mpc.secret(np.ones((2, 2)))
-    # The ReLUs of no arrays are no arrays.
-    for name in set(_trefoil.FUNCTIONS) - {"relu_all"}:
+    # The ReLUs of no arrays are no arrays, and so is a shuffle of none.
+    for name in set(_trefoil.FUNCTIONS) - {"relu_all", "shuffle"}:
         with pytest.raises(trefoil.Error):
             mpc._session.call(name, [], {})
     for name in ("sum", "gather", "reshape", "pad", "permute"):
@@ -219,3 +226,40 @@ def test_the_stub_names_what_the_compiled_half_has():
         bodies = [classes[name].body, *(classes[base.id].body for base in classes[name].bases)]
         named = {item.name for body in bodies for item in body if isinstance(item, ast.FunctionDef)} - {"__new__"}
         assert named == {n for n in vars(getattr(_trefoil, name)) if not n.startswith("_")}, name
+
+
+def test_a_shuffle_keeps_rows_together(mpc, rng):
+    x = rng.permutation(20)
+    y = np.stack([x, 2 * x], 1) / 4
+    first, second = (f.shuffle(mpc.secret(x), mpc.secret(y)) for _ in range(2))
+    for places, rows in first, second:
+        order = places.reveal()
+        assert sorted(order) == sorted(x)
+        assert (rows.reveal() == np.stack([order, 2 * order], 1) / 4).all()
+    assert (first[0].reveal() != second[0].reveal()).any()
+    assert f.shuffle() == []
+
+
+def test_tables_are_joined_by_names(mpc):
+    secret = bytes(range(32))
+    left = ["ada", "bob", "cyd", "dan"]
+    right = ["eve", "dan", "ada"]
+    ages = np.array([36, 41, 29, 53])
+    incomes = np.array([[1.5, 2.0], [3.25, 1.0], [0.5, 9.0]])
+    keys = [mpc.secret(f.join_keys(secret, names)) for names in (left, right)]
+    table = [mpc.secret(ages)], [mpc.secret(incomes)]
+    (age,), (income,), matched, pairs = f.join(keys[0], table[0], keys[1], table[1])
+    assert pairs.reveal() == [2] and matched.reveal().tolist() == [True, True, False]
+    got = sorted(zip(age.reveal(), income.reveal().tolist()))
+    assert got == [(0, [0, 0]), (36, [0.5, 9.0]), (53, [3.25, 1.0])]
+    (age,), (income,), matched, _ = f.join(keys[0], table[0], keys[1], table[1], how="left")
+    got = {a: (m, i) for a, m, i in zip(age.reveal(), matched.reveal(), income.reveal().tolist())}
+    assert got == {36: (True, [0.5, 9.0]), 41: (False, [0, 0]), 29: (False, [0, 0]), 53: (True, [3.25, 1.0])}
+    assert f.join(keys[0], [], keys[1], [], at_most=1)[2].shape == (1,)
+    twice = mpc.secret(f.join_keys(secret, ["ada", "bob", "ada"]))
+    with pytest.raises(trefoil.InputError, match="two rows with one key"):
+        f.join(twice, [], keys[1], [])
+    with pytest.raises(trefoil.InputError, match="'inner' or 'left'"):
+        f.join(keys[0], [], keys[1], [], how="outer")
+    with pytest.raises(trefoil.InputError, match="31 bytes"):
+        f.join_keys(secret[1:], left)

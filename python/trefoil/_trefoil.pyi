@@ -9,6 +9,8 @@ FUNCTIONS: list[str]
 COSTS: list[tuple[str, int, float]]
 __version__: str
 
+def join_keys(secret: bytes, names: list[bytes]) -> list[int]: ...
+
 _Array = npt.NDArray[Any]
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]

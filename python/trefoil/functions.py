@@ -582,6 +582,117 @@ def sort_with(x: Secret, columns: Sequence[Secret], axis: int = -1) -> tuple[Sec
     return Secret(x._mpc, made[0], x.dtype), Secret(x._mpc, made[1], _INT), moved
 
 
+def shuffle(*arrays: Secret) -> list[Secret]:
+    """The rows of arrays, along their first axis, in one secret order that no party knows.
+
+    Parameters
+    ----------
+    *arrays : Secret
+        Of as many rows each. Rows at one place stay together.
+
+    Returns
+    -------
+    list of Secret
+        Of the same shapes. All orders are equally likely.
+
+    Notes
+    -----
+    Two rounds and 256 bits for each number among three parties. Others sort the rows by secret random numbers.
+    """
+    if not arrays:
+        return []
+    made = arrays[0]._mpc._session.call("shuffle", [x._handle for x in arrays])
+    return [Secret(x._mpc, handle, x.dtype) for x, handle in zip(arrays, made)]
+
+
+def join_keys(secret: bytes, names: Sequence[str | bytes]) -> np.ndarray:
+    """Keys of 60 bits for :func:`join` from names, by a hash under a secret that the owners of the tables have in common.
+
+    Parameters
+    ----------
+    secret : bytes
+        32 of them, known to the owners alone.
+    names : sequence of str or bytes
+
+    Returns
+    -------
+    numpy.ndarray
+        Integers. Two of ``n`` names get one key with probability below ``n**2 / 2**61``.
+    """
+    if len(secret) != 32:
+        raise InputError(f"the secret has {len(secret)} bytes, not 32")
+    encoded = [name.encode() if isinstance(name, str) else bytes(name) for name in names]
+    return np.array(_trefoil.join_keys(bytes(secret), encoded), np.int64)
+
+
+def join(
+    left_keys: Secret,
+    left: Sequence[Secret],
+    right_keys: Secret,
+    right: Sequence[Secret],
+    how: str = "inner",
+    at_most: int | None = None,
+) -> tuple[list[Secret], list[Secret], Secret, Secret]:
+    """The rows of two tables that have the same secret key. Nobody learns which, or how many.
+
+    Parameters
+    ----------
+    left_keys, right_keys : Secret
+        Integers from 0 to ``2**60 - 1``, no two of a table equal: see :func:`join_keys`.
+    left, right : sequence of Secret
+        Columns of as many rows.
+    how : {"inner", "left"}
+        The rows that both tables have, or all of the left table.
+    at_most : int, optional
+        Rows of an inner join; as many as the shorter table has unless given.
+
+    Returns
+    -------
+    tuple
+        The left table's columns and the right table's in rising order of the keys, with zeros behind the last row; which
+        rows are pairs; and the number of pairs, of shape ``(1,)``.
+
+    Notes
+    -----
+    An ``InputError`` tells that a table has a key twice. Smaller keys cost less where their bound is known
+    (:meth:`Secret.with_bound`): for ``b`` bits about ``625 b + 1.5 b^2`` bits for each row among three parties.
+    """
+    if how not in ("inner", "left"):
+        raise InputError(f"how is {how!r}, not 'inner' or 'left'")
+    operands = [left_keys, right_keys, *left, *right]
+    params = {"left": len(left), "all_left": int(how == "left")}
+    if at_most is not None:
+        params["at_most"] = operator.index(at_most)
+    *columns, matched, pairs = left_keys._mpc._session.call("join", [x._handle for x in operands], params)
+    made = [Secret(x._mpc, handle, x.dtype) for x, handle in zip(operands[2:], columns)]
+    counts = Secret(left_keys._mpc, matched, _BOOL), Secret(left_keys._mpc, pairs, _INT)
+    return made[: len(left)], made[len(left) :], *counts
+
+
+def unique(x: Secret, at_most: int | None = None) -> tuple[Secret, Secret, Secret]:
+    """The distinct numbers of a row in rising order, and how often each is there. Nobody learns how many there are.
+
+    Parameters
+    ----------
+    x : Secret
+        One row.
+    at_most : int, optional
+        Places of the results; as many as ``x`` has unless given.
+
+    Returns
+    -------
+    tuple of Secret
+        The numbers and how often each is there, with zeros behind the last; and how many are distinct, of shape ``(1,)``.
+
+    Notes
+    -----
+    Exact: a sort and a comparison of neighbours.
+    """
+    params = {} if at_most is None else {"at_most": operator.index(at_most)}
+    values, counts, distinct = x._mpc._session.call("unique", [x._handle], params)
+    return Secret(x._mpc, values, x.dtype), Secret(x._mpc, counts, _INT), Secret(x._mpc, distinct, _INT)
+
+
 def order_statistics(x: Secret, places: Sequence[int], axis: int = -1) -> Secret:
     """The numbers along an axis that have these places in rising order, 0 for the smallest.
 
