@@ -1,5 +1,7 @@
 //! Benchmarks of operations on shares by the parties of any protocol, each with its own copy of the program.
 
+use std::collections::HashMap;
+use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
 use std::{env, fs, process};
@@ -122,6 +124,12 @@ pub(super) fn run(
         case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
         case.size(operation.size).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
+        if let Work::Join(rows) = operation.work {
+            let tables = [0, rows / 2].map(|first| keys_of_rows(first, rows));
+            let mut plain = || drop(black_box(join_in_the_clear(&tables)));
+            let timing = case.measure_all(&mut [&mut plain])[0];
+            case.reference("a join in the clear", timing);
+        }
         if let Some(beside) = beside.transpose()? {
             case.reference("replicated sharing", beside.timing);
             eprintln!(
@@ -396,14 +404,24 @@ fn numbers<P: Measurable>(
     Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
 }
 
+/// Keys of as many rows, from a number on.
+fn keys_of_rows(first: usize, rows: usize) -> Vec<u64> {
+    functions::join_keys(&[7; 32], (first..first + rows).map(usize::to_le_bytes))
+}
+
+/// The places of pairs of rows with one key, in the order of the keys.
+fn join_in_the_clear([left, right]: &[Vec<u64>; 2]) -> Vec<(u64, [usize; 2])> {
+    let places: HashMap<_, _> = right.iter().enumerate().map(|(row, key)| (key, row)).collect();
+    let pair = |(row, key): (usize, &u64)| Some((*key, [row, *places.get(key)?]));
+    let mut pairs: Vec<_> = left.iter().enumerate().filter_map(pair).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
 /// An inner join of tables that have half of their keys in common, each with two columns.
 fn join<P: Measurable>(mpc: &mut P, rows: usize) -> mpc_core::Result<Run<P>> {
     let shape = Shape::new([rows])?;
-    let keys = |from: usize| {
-        let names = (from..from + rows).map(|name| name.to_le_bytes());
-        Tensor::new(shape.clone(), functions::join_keys(&[7; 32], names))
-    };
-    let mine = [keys(0)?, keys(rows / 2)?];
+    let mine = [0, rows / 2].map(|first| Tensor::vector(keys_of_rows(first, rows)));
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     let keys = party::input(mpc, &[shape.clone(), shape.clone()], mine)?.into_iter();
     let keys = keys.map(|share| SecretTensor::<P>::new(share, 0, functions::JOIN_KEY_BITS + 1));
