@@ -37,7 +37,8 @@ impl<E: Engine> Protocol for Rss<E> {
         let (truncation, profile) = (self.options.truncation, self.options.profile);
         let modes = if self.is_checked() { CHECKED } else { TruncationMode::ALL };
         let info = Info::new(name, self.party(), self.computing());
-        let (shuffles, helper) = (!self.is_checked(), self.setting == Setting::Dealt);
+        let shuffles = !self.is_checked();
+        let helper = self.setting == Setting::Dealt;
         Info { truncation, modes, profile, shuffles, helper, ..info }
     }
 

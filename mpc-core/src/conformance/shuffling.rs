@@ -31,7 +31,8 @@ fn rows_stay_together<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy)
             Plain::any(&mut draw, &[rows, 2, 2]),
         ];
         let bits = [(Plain::any(&mut draw, &[rows]), 1), (Plain::any(&mut draw, &[rows, 3]), 5)];
-        let [given, given_bits] = [tables.to_vec(), bits.iter().map(|(x, _)| x.clone()).collect()];
+        let given = tables.to_vec();
+        let given_bits = bits.clone().map(|(x, _)| x);
         let opened = agreed(world, make, move |mpc: &mut P| {
             let tables = share(mpc, &given)?;
             let bits = [share_bits(mpc, &given_bits[0], 1)?, share_bits(mpc, &given_bits[1], 5)?];

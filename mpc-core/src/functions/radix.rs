@@ -193,12 +193,36 @@ fn inverse(places: &[usize]) -> Result<Arc<[usize]>> {
     Ok(rows.into_iter().flatten().collect())
 }
 
+/// A sum of public numbers and of sums of bits, with these factors.
+struct Combination {
+    /// Of the number of rows before a row, and of that behind it.
+    rows: [i64; 2],
+    /// Of the sums up to a row, for each word of a bit.
+    up_to: &'static [i64],
+    /// Of the sums of all rows.
+    of_all: &'static [i64],
+}
+
+/// A row's place by a digit of one bit: an addend, and the factor of the bit.
+const ONE_BIT: &[Combination] = &[
+    Combination { rows: [1, 0], up_to: &[-1], of_all: &[0] },
+    Combination { rows: [0, 1], up_to: &[2], of_all: &[-1] },
+];
+
+/// The same by a digit of two bits: an addend, and the factors of both bits and of their product.
+const TWO_BITS: &[Combination] = &[
+    Combination { rows: [1, 0], up_to: &[-1, -1, 1], of_all: &[0, 0, 0] },
+    Combination { rows: [0, 1], up_to: &[2, 1, -2], of_all: &[-1, -1, 1] },
+    Combination { rows: [0, 1], up_to: &[1, 2, -2], of_all: &[0, -1, 0] },
+    Combination { rows: [0, -1], up_to: &[-2, -2, 4], of_all: &[1, 2, -2] },
+];
+
 /// The places of rows in the order of a digit, whose bits are words: the lower bit, and then the upper bit and the
 /// product of both if it has two. Rows of equal digits keep their order. One product; `plus` is added to it.
 ///
 /// With `A`, `B` and `C` the sums of the three up to a row, `n_A`, `n_B` and `n_C` those of all, and rows numbered by `i`
 /// from 0, rows of digit 0 go to `i - A - B + C`, of digit 1 to `n - n_A - n_B + n_C + A - C - 1`, of digit 2 to
-/// `n - n_B + B - C - 1`, of digit 3 to `n - n_C + C - 1`. The coefficients below are differences of these.
+/// `n - n_B + B - C - 1`, of digit 3 to `n - n_C + C - 1`. [`TWO_BITS`] are the differences that the bits select.
 fn places_by_digit<P: Protocol>(
     mpc: &mut P,
     bits: &[P::Share],
@@ -222,30 +246,18 @@ fn places_by_digit<P: Protocol>(
     }
     let before = constant(mpc, n, |row| row as u64)?;
     let behind = constant(mpc, n, |row| (n - 1 - row) as u64)?;
-    // Factors of `behind`, of the sums up to a row and of those of all, for each word of a bit; then those of a row
-    // without bits.
-    let (factors, [up_first, first]): (&[[&[i64]; 2]], [&[i64]; 2]) = match bits.len() {
-        1 => (&[[&[2], &[-1]]], [&[-1], &[0]]),
-        _ => (
-            &[[&[2, 1, -2], &[-1, -1, 1]], [&[1, 2, -2], &[0, -1, 0]], [&[-2, -2, 4], &[1, 2, -2]]],
-            [&[-1, -1, 1], &[0, 0, 0]],
-        ),
-    };
-    let combined = |mpc: &P, start: (u64, &P::Share), up: &[i64], all: &[i64]| {
-        let mut terms = vec![start];
-        terms.extend(up.iter().map(|&c| c as u64).zip(&up_to));
-        terms.extend(all.iter().map(|&c| c as u64).zip(&of_all).filter(|(c, _)| *c != 0));
-        mpc.combine(&terms, 0)
-    };
-    let mut products = Vec::with_capacity(bits.len());
-    for (at, [up, all]) in factors.iter().enumerate() {
-        let sign = if at == 2 { u64::MAX } else { 1 };
-        products.push(combined(mpc, (sign, &behind), up, all)?);
+    let mut values = Vec::with_capacity(1 + bits.len());
+    for combination in if bits.len() == 1 { ONE_BIT } else { TWO_BITS } {
+        let Combination { rows, up_to: of_row, of_all: of_total } = combination;
+        let rows = rows.iter().zip([&before, &behind]);
+        let terms = rows.chain(of_row.iter().zip(&up_to)).chain(of_total.iter().zip(&of_all));
+        let terms: Vec<_> = terms.filter(|(c, _)| **c != 0).map(|(c, x)| (*c as u64, x)).collect();
+        values.push(mpc.combine(&terms, 0)?);
     }
-    let zero = combined(mpc, (1, &before), up_first, first)?;
-    let terms = bits.iter().zip(&products);
+    let [zero, products @ ..] = &values[..] else { return Err(Error::unanswered("combine")) };
+    let terms = bits.iter().zip(products);
     let terms = terms.map(|(lhs, rhs)| Term { op: Bilinear::Mul, lhs, rhs }).collect();
-    let summands = [Some(&zero), plus].into_iter().flatten().map(|share| (share, 0)).collect();
+    let summands = [Some(zero), plus].into_iter().flatten().map(|share| (share, 0)).collect();
     let product = Product { terms, summands, finish: Finish::Raw, sums: None };
     Ok(mpc.product(product)?.share)
 }
