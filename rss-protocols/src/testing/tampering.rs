@@ -441,5 +441,4 @@ fn checked_sessions_compute_the_same() {
     conformance::bit_decomposition(&world, make(Tree::Threes));
     conformance::chains(&world, make(Tree::Threes));
     conformance::shuffles(&world, make(Tree::Threes));
-    conformance::joins(&world, make(Tree::Threes));
 }
