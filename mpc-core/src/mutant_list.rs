@@ -50,6 +50,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("normalize: a mixed product once", "rows"),
     mutant("sort: places in the bits of numbers", "sorting"),
     mutant("permutation: every place from all", "orders of shuffles"),
+    mutant("uniform: one bit short", "random numbers"),
     mutant("radix sort: places opened in the order of rows", "openings of sorts"),
     mutant("radix sort: numbers of rows opened with their places", "openings of sorts"),
     mutant("join: rows without a partner keep their words", "joins"),
@@ -84,6 +85,7 @@ fn check(name: &str) {
             let measured = accuracy::exponentials_measured(world, make, 20, &[1 << 17]);
             assert!(measured.iter().all(|measured| measured.of_bound < 1.0), "{measured:?}");
         }
+        "random numbers" => conformance::randomness(world, make),
         "orders of shuffles" => conformance::shuffle_orders(world, make),
         "openings of sorts" => {
             functions::radix_tests::opened_places_are_uniform_whatever_the_keys_are().unwrap();

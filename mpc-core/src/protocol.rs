@@ -375,6 +375,21 @@ pub trait Protocol: Sized + 'static {
         provided::chain(self, chain)
     }
 
+    /// Words of these shapes, uniform modulo 2^64, which no party knows; others at each call.
+    ///
+    /// Replicated sharing takes each component from the streams of the two parties that hold it, and sends nothing. In the
+    /// provided form every party inputs words of its own ([`provided::random_words`]).
+    fn random_words(&mut self, shapes: &[Shape]) -> Result<Vec<Self::Share>> {
+        provided::random_words(self, shapes)
+    }
+
+    /// `width` uniform bits for each element, which no party knows; others at each call.
+    ///
+    /// Replicated sharing sends nothing. The provided form takes the low bits of [`Protocol::random_words`].
+    fn random_bits(&mut self, shape: &Shape, width: usize) -> Result<Self::Bits> {
+        provided::random_bits(self, shape, width)
+    }
+
     /// The rows of tensors, along their first axis, in one secret order. The order is uniformly random, and no party
     /// knows it. All tensors of words and of bits have as many rows, and get the same order.
     ///

@@ -7,8 +7,48 @@ use crate::{
     ProducedBy, Product, ProductOf, Protocol, Result, ShareBits, ShareTensor, Sum, Sums, Then,
     TruncationMode, Value, tournament,
 };
+use net::Party;
 use ring_arith::{Bilinear, Engine, Generator, Shape, Stream, StreamKey, Tensor, View};
 use zeroize::Zeroizing;
+
+/// [`Protocol::random_words`]: the sums of words that every party inputs from its own generator. They are uniform if one
+/// party's are.
+pub fn random_words<P: Protocol>(mpc: &mut P, shapes: &[Shape]) -> Result<Vec<P::Share>> {
+    let stream = mpc.private_stream()?;
+    let mut mine = Vec::with_capacity(shapes.len());
+    let mut drawn = 0;
+    for shape in shapes {
+        let mut words = Zeroizing::new(vec![0; shape.len()]);
+        stream.fill(drawn, &mut words);
+        drawn += shape.len() as u64;
+        mine.push(mpc.engine().upload(Tensor::new(shape.clone(), words.to_vec())?)?);
+    }
+    let mut sums: Vec<P::Share> = Vec::new();
+    for party in 0..mpc.parties() {
+        let owner = Party(party);
+        let values = (mpc.me() == owner).then_some(&mine[..]);
+        let shares = mpc.input(owner, shapes, values)?;
+        sums = match party {
+            0 => shares,
+            _ => {
+                let pairs = sums.iter().zip(&shares);
+                pairs.map(|(sum, share)| mpc.add(sum, share)).collect::<Result<_>>()?
+            }
+        };
+    }
+    Ok(sums)
+}
+
+/// [`Protocol::random_bits`]: the low bits of random words.
+pub fn random_bits<P: Protocol>(mpc: &mut P, shape: &Shape, width: usize) -> Result<P::Bits> {
+    if !(1..=64).contains(&width) {
+        let reason = format!("{width} bits for each element; 1 to 64 are possible");
+        return Err(Error::Invalid { op: "random bits", reason });
+    }
+    let words = mpc.random_words(std::slice::from_ref(shape))?;
+    let jobs: Vec<_> = words.iter().map(|word| (word, width as u32)).collect();
+    mpc.to_bits(&jobs)?.pop().ok_or_else(|| Error::unanswered("to bits"))
+}
 
 /// The final steps of [`Protocol::products`], by truncations, comparisons and selections: for a
 /// protocol that computes only the sums.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use net::Party;
-use ring_arith::{Engine, Shape, Stream, Tensor, View};
+use ring_arith::{Shape, Stream, View};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -118,19 +117,7 @@ pub fn shuffle<P: Protocol>(
 
 /// A uniform number below `2^62` for each row, which no party knows.
 fn random_numbers<P: Protocol>(mpc: &mut P, n: usize) -> Result<P::Share> {
-    let shape = Shape::new([n])?;
-    let mut mine = Zeroizing::new(vec![0; n]);
-    mpc.private_stream()?.fill(0, &mut mine);
-    let mine = mpc.engine().upload(Tensor::new(shape.clone(), mine.to_vec())?)?;
-    let mut parts = Vec::with_capacity(mpc.parties());
-    for party in 0..mpc.parties() {
-        let values = (mpc.me() == Party(party)).then_some(std::slice::from_ref(&mine));
-        parts.extend(mpc.input(Party(party), std::slice::from_ref(&shape), values)?);
-    }
-    // Uniform modulo 2^64 if one of them is.
-    let terms: Vec<_> = parts.iter().map(|part| (1, part)).collect();
-    let sum = mpc.combine(&terms, 0)?;
-    let bits = mpc.to_bits(&[(&sum, KEY)])?;
+    let bits = [mpc.random_bits(&Shape::new([n])?, KEY as usize)?];
     let weights: Vec<_> = (0..KEY).map(|j| 1u64 << j).collect();
     let lists = [&weights[..]];
     let jobs: Vec<_> = bits.iter().map(|bits| (bits, &lists[..])).collect();

@@ -45,6 +45,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "argmax",
     "argmin",
     "argsort",
+    "bernoulli",
     "bilinear",
     "broadcast",
     "clamp",
@@ -59,6 +60,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "erf",
     "exp",
     "exp_nonpositive",
+    "exponential",
     "gather",
     "gaussian",
     "ge",
@@ -68,6 +70,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "inv_sqrt_to",
     "is_negative",
     "join",
+    "laplace",
     "le",
     "leaky_relu",
     "log",
@@ -86,6 +89,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "ne",
     "neg",
     "norm",
+    "normal",
     "normalize",
     "not",
     "one_hot",
@@ -122,8 +126,10 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "top1",
     "top_k",
     "transpose",
+    "uniform",
     "unique",
     "var",
+    "weighted_index",
     "window_sum",
     "windows",
 ];
@@ -137,7 +143,17 @@ pub(crate) fn join_keys(secret: [u8; 32], names: Vec<Vec<u8>>) -> Vec<u64> {
 impl Call {
     /// True for a function whose runs give other numbers each time: no reference can know the parties' numbers.
     pub(crate) fn is_random(&self) -> bool {
-        ["gaussian", "shuffle"].contains(&&self.function[..])
+        let random = [
+            "bernoulli",
+            "exponential",
+            "gaussian",
+            "laplace",
+            "normal",
+            "shuffle",
+            "uniform",
+            "weighted_index",
+        ];
+        random.contains(&&self.function[..])
     }
 
     /// Runs the function at one party. `table` has the secret operands, in order.
@@ -261,6 +277,12 @@ impl Call {
                 let deviation = self.float("deviation")?;
                 return f::gaussian(mpc, &[self.shape()?], deviation, self.bits("frac")?);
             }
+            "uniform" => f::uniform(mpc, &self.shape()?, self.bits("frac")?),
+            "exponential" => f::exponential(mpc, &self.shape()?, self.bits("frac")?),
+            "laplace" => f::laplace(mpc, &self.shape()?, self.bits("frac")?),
+            "normal" => f::normal(mpc, &self.shape()?, self.bits("frac")?),
+            "bernoulli" => f::bernoulli(mpc, x(0)?),
+            "weighted_index" => f::weighted_index(mpc, x(0)?),
             "concat" => {
                 let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
                 f::concat(mpc, &xs, self.size("axis")?)

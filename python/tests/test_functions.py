@@ -173,6 +173,26 @@ def test_noise_has_the_variance_that_is_said_and_is_other_noise_each_time(mpc):
             f.gaussian(mpc, (3,), wrong)
 
 
+def test_random_numbers_have_their_distributions_and_are_other_ones_each_time(mpc):
+    n = 20_000
+    for draw, mean, variance in ((f.uniform, 1 / 2, 1 / 12), (f.exponential, 1, 1), (f.laplace, 0, 2), (f.normal, 0, 1)):
+        first, second = draw(mpc, (n // 4, 4)).reveal(), draw(mpc, (n,)).reveal()
+        assert first.shape == (n // 4, 4) and (first.ravel() != second).mean() > 0.99
+        for drawn in (first, second):
+            # Within 6 deviations of a mean; of the kinds' variances the exponential's has the largest deviation.
+            assert abs(drawn.mean() - mean) < 6 * np.sqrt(variance / n) and abs(drawn.var() / variance - 1) < 0.15
+    p = np.array([0.0, 0.2, 1.0])
+    ones = f.bernoulli(f.constant(mpc, np.tile(p, (4000, 1)))).reveal()
+    assert ones.dtype == bool and np.allclose(ones.mean(0), p, atol=0.04)
+    weights = np.array([1.0, 0.0, 3.0])
+    positions = f.weighted_index(mpc.secret(np.tile(weights, (4000, 1)))).reveal()
+    assert positions.shape == (4000,) and np.allclose(np.bincount(positions, minlength=3) / 4000, weights / 4, atol=0.04)
+    with pytest.raises(trefoil.InputError, match="real numbers"):
+        f.bernoulli(mpc.secret(np.array([1])))
+    with pytest.raises(trefoil.InputError, match="no positions"):
+        f.weighted_index(mpc.secret(np.zeros((2, 0))))
+
+
 def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):
     x = mpc.secret(np.ones((2, 2)))
     # The ReLUs of no arrays are no arrays, and so is a shuffle of none.

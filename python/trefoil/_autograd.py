@@ -21,7 +21,7 @@ _NUMBERS = itertools.count()
 
 #: Functions whose results do not change with small changes of their operands.
 _FLAT = {"lt", "le", "gt", "ge", "eq", "ne", "not", "is_negative", "argmax", "argmin", "one_hot", "gaussian", "constant",
-         "argsort", "distinct"}
+         "argsort", "distinct", "uniform", "exponential", "laplace", "normal", "bernoulli", "weighted_index"}
 
 
 @contextlib.contextmanager

@@ -20,6 +20,10 @@ import numpy as np
 from . import _trefoil
 from ._distances import cdist as cdist, triplet_margin_loss as triplet_margin_loss
 from ._errors import InputError
+from ._random import (
+    bernoulli as bernoulli, exponential as exponential, laplace as laplace, normal as normal, uniform as uniform,
+    weighted_index as weighted_index,
+)
 from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ mod party;
 mod product;
 mod proofs;
 mod protocol;
+mod random;
 mod runtime;
 mod share;
 mod shuffle;

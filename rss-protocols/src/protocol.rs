@@ -184,6 +184,14 @@ impl<E: Engine> Protocol for Rss<E> {
         self.talk(|rss| rss.shuffled(words, bits))
     }
 
+    fn random_words(&mut self, shapes: &[Shape]) -> Result<Vec<Self::Share>> {
+        self.talk(|rss| shapes.iter().map(|shape| rss.random_share(shape)).collect())
+    }
+
+    fn random_bits(&mut self, shape: &Shape, width: usize) -> Result<Self::Bits> {
+        self.talk(|rss| rss.random_bit_share(shape, width))
+    }
+
     fn piecewise(
         &mut self,
         x: &Self::Share,

@@ -2,7 +2,8 @@
 
 use mpc_core::{
     Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
-    ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TruncationMode,
+    SecretTensor, ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TruncationMode,
+    functions as f,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
@@ -439,6 +440,18 @@ fn bits_cost_what_the_table_says() {
         mpc.shuffle(&[&inputs.x, &inputs.y], &bits).map(drop)
     });
     assert_eq!((rows.bits(), rows.rounds), (f64::from(2 * 256 + 4 * 65), 2));
+    let drawn = |draw: fn(&mut Party3, &Shape, u32) -> Result<SecretTensor<Party3>>| {
+        let cost = cost_of(plain(), N, move |mpc, _| draw(mpc, &Shape::new([N])?, 20).map(drop));
+        (cost.bits(), cost.rounds)
+    };
+    assert_eq!(drawn(f::uniform), (f64::from(20 * 64 + 128), 2));
+    let (bits, rounds) = drawn(f::normal);
+    assert!(bits < 10_000.0 && rounds < 80, "{bits} bits, {rounds} rounds");
+    let words = cost_of(plain(), N, |mpc, inputs| {
+        mpc.random_bits(inputs.x.shape(), 64)?;
+        mpc.random_words(&[inputs.x.shape().clone()]).map(drop)
+    });
+    assert_eq!((words.bytes(), words.rounds), (0, 0));
     let open = cost_of(plain(), N, |mpc, inputs| mpc.open_bits(&[&inputs.bit]).map(drop));
     assert_eq!((open.bytes(), open.rounds), (3 * N as u64 / 8 + 96, 1));
 }

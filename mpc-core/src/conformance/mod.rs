@@ -26,6 +26,7 @@ mod kept;
 mod linear;
 pub mod model;
 mod products;
+mod random;
 mod shuffling;
 mod sorting;
 mod widths;
@@ -46,6 +47,7 @@ pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
+pub use random::randomness;
 pub use shuffling::{shuffle_orders, shuffles};
 pub use sorting::{distinct_numbers, sorting, sorting_by_bits};
 pub use widths::{tight_widths, widest_results, widest_results_for_slow_links};
@@ -68,7 +70,7 @@ macro_rules! conformance {
                 raw_products product_summands product_terms product_sums truncated_products truncations
                 fused_relu kept_signs large_tensors
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
-                weighted_sums shuffles shuffle_orders
+                weighted_sums randomness shuffles shuffle_orders
                 comparisons maxima refusals
                 choices orderings extrema sorting sorting_by_bits distinct_numbers joins
                 approximations rows layers tight_widths widest_results

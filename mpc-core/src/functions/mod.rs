@@ -35,6 +35,7 @@ mod poly;
 mod pool;
 mod power;
 mod radix;
+mod random;
 mod roots;
 mod rows;
 mod shape;
@@ -75,6 +76,7 @@ pub use pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
 pub use power::{polynomial, pow, powf};
 #[cfg(test)]
 pub(crate) use radix::tests as radix_tests;
+pub use random::{bernoulli, exponential, laplace, normal, uniform, weighted_index};
 pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
 pub use rows::{Centre, Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{

@@ -2,11 +2,11 @@
 
 use super::{
     arithmetic::no_answer,
-    fixed::{run, working, working_chain},
+    fixed::{LEAST, run, working, working_chain},
     rescale,
     tables::SIN,
 };
-use crate::{Compare, Protocol, Result, SecretTensor, Then};
+use crate::{Compare, Protocol, Result, SecretTensor, ShareTensor, Then};
 
 /// `sin(x)`.
 ///
@@ -36,27 +36,52 @@ pub fn sin<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
 /// # Errors
 /// As [`sin`].
 pub fn cos<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    // A quarter turn, less one unit of 2^-64: the ends of the folded range must not be met.
-    turned(mpc, x, (1 << 62) - 1)
+    turned(mpc, x, COSINE)
 }
+
+/// A quarter turn, less one unit of 2^-64: the ends of the folded range must not be met.
+const COSINE: u64 = (1 << 62) - 1;
 
 /// `sin` of `x` and a public part of a turn, in units of 2^-64.
 fn turned<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, ahead: u64) -> Result<SecretTensor<P>> {
-    const QUARTER: u64 = 1 << 62;
     let frac = x.frac();
     let x = working(mpc, "sine", x, 40)?;
     let f = x.frac();
     let unit = (2f64.powi(64 - f as i32) / std::f64::consts::TAU).round() as u64;
     let turn = mpc.combine(&[(unit, x.share())], ahead)?;
+    sine_of_turns(mpc, &turn, f, frac)
+}
+
+/// Sines and cosines of parts of a turn in units of 2^-64, `[n]` each, with `frac` fraction bits.
+pub(super) fn sines_of_turns<P: Protocol>(
+    mpc: &mut P,
+    turns: &P::Share,
+    frac: u32,
+) -> Result<[SecretTensor<P>; 2]> {
+    let ahead = mpc.combine(&[(1, turns)], COSINE)?;
+    let both = mpc.concat(&[turns, &ahead], 0)?;
+    let sines = sine_of_turns(mpc, &both, frac.max(LEAST), frac)?;
+    let n = turns.shape().len();
+    Ok([super::slice(mpc, &sines, 0, 0, n, 1)?, super::slice(mpc, &sines, 0, n, 2 * n, 1)?])
+}
+
+/// Sines of parts of a turn in units of 2^-64, with `frac` fraction bits, computed with `f`.
+fn sine_of_turns<P: Protocol>(
+    mpc: &mut P,
+    turn: &P::Share,
+    f: u32,
+    frac: u32,
+) -> Result<SecretTensor<P>> {
+    const QUARTER: u64 = 1 << 62;
     // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
     let quarter = QUARTER;
     mutant!("sine: folded at an eighth", quarter = quarter / 2);
-    let ahead = mpc.combine(&[(1, &turn)], quarter)?;
-    let gap = mpc.combine(&[(2, &turn)], 1 << 63)?;
+    let ahead = mpc.combine(&[(1, turn)], quarter)?;
+    let gap = mpc.combine(&[(2, turn)], 1 << 63)?;
     let words = [&gap];
     let job = Compare { value: &ahead, width: 64, then: Then::negative(&words) };
     let gap = mpc.compare_one(job)?.into_word()?;
-    let folded = mpc.combine(&[(1, &turn), (u64::MAX, &gap)], 0)?;
+    let folded = mpc.combine(&[(1, turn), (u64::MAX, &gap)], 0)?;
     // A quarter turn is 1, with 24 fraction bits.
     let mode = mpc.truncation();
     let folded =

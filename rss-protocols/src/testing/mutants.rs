@@ -127,6 +127,7 @@ fn check(name: &str) {
         }
         "pieces" => conformance::pieces(world, make),
         "coins of dithering" => super::openings::no_party_knows_which_way_dithering_rounds(),
+        "random words" => super::openings::no_party_knows_random_words_and_bits(),
         "orders of shuffles" => super::openings::no_party_knows_the_order_of_a_shuffle(),
         "circuits" => schedule::tests::groups_are_as_in_the_reference(),
         "means of early halves" => early_halves_are_rounded_without_bias(),

@@ -148,6 +148,31 @@ pub(crate) fn no_party_knows_which_way_dithering_rounds() {
     }
 }
 
+/// Random words and bits, with the keys of a run.
+fn random(keys: [u64; 3]) -> Vec<u64> {
+    let world = World { keys, ..World::new(0, 0, 4) };
+    let (_, opened) = run_all(&world, |mpc, _| {
+        let words = mpc.random_words(&[Shape::new([super::N]).unwrap()]).unwrap();
+        let bits = mpc.random_bits(&Shape::new([super::N]).unwrap(), 3).unwrap();
+        let bits = mpc.open_bits(&[&bits]).unwrap().remove(0).planes().words().to_vec();
+        [mpc.open(&[&words[0]]).unwrap()[0].words().to_vec(), bits].concat()
+    });
+    opened[0].clone()
+}
+
+/// Random words and bits follow from no party's view: other keys that it lacks make others.
+#[test]
+pub(crate) fn no_party_knows_random_words_and_bits() {
+    let keys = [1, 2, 3];
+    let first = random(keys);
+    for party in 0..3 {
+        let mut others = keys;
+        others[2 - party] = 77;
+        let same = first.iter().zip(random(others)).filter(|(a, b)| **a == *b).count();
+        assert_eq!(same, 0, "party {party} knows {same} of {} words", first.len());
+    }
+}
+
 /// Drawn words in the order of a shuffle, with the keys of a run.
 fn shuffled(keys: [u64; 3]) -> Vec<u64> {
     let world = World { keys, secret: Secret::Drawn, ..World::new(0, 0, 4) };
