@@ -444,11 +444,24 @@ fn bits_cost_what_the_table_says() {
         let cost = cost_of(plain(), N, move |mpc, _| draw(mpc, &Shape::new([N])?, 20).map(drop));
         (cost.bits(), cost.rounds)
     };
-    assert_eq!(drawn(f::uniform), (f64::from(20 * 64 + 128), 2));
-    let (bits, rounds) = drawn(f::normal);
-    assert!(bits < 10_000.0 && rounds < 80, "{bits} bits, {rounds} rounds");
+    let whole = |(bits, rounds): (f64, u32)| (bits.round() as u64, rounds);
+    assert_eq!(whole(drawn(f::uniform)), (20 * 64 + 128, 2));
+    assert_eq!(whole(drawn(f::exponential)), (4212, 22));
+    assert_eq!(whole(drawn(f::laplace)), (8424, 22));
+    assert_eq!(drawn(f::normal), (5735.5, 60));
+    let chosen = cost_of(plain(), N, |mpc, inputs| {
+        let p = SecretTensor::new(inputs.small.clone(), 20, 40);
+        f::bernoulli(mpc, &p).map(drop)
+    });
+    assert_eq!((chosen.bits(), chosen.rounds), (1786.0, 8));
+    let chosen = cost_of(plain(), N, |mpc, inputs| {
+        let of_four = View::Reshape(Shape::new([N / 4, 4])?);
+        let weights = mpc.linear(&Linear::View(&of_four), &inputs.small)?;
+        f::weighted_index(mpc, &SecretTensor::new(weights, 20, 40)).map(drop)
+    });
+    assert_eq!((chosen.bits(), chosen.rounds), (709.0, 10));
     let words = cost_of(plain(), N, |mpc, inputs| {
-        mpc.random_bits(inputs.x.shape(), 64)?;
+        mpc.random_bits(inputs.x.shape(), 64).map(drop)?;
         mpc.random_words(&[inputs.x.shape().clone()]).map(drop)
     });
     assert_eq!((words.bytes(), words.rounds), (0, 0));

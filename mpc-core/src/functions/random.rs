@@ -38,7 +38,8 @@ pub fn uniform<P: Protocol>(mpc: &mut P, shape: &Shape, frac: u32) -> Result<Sec
 /// at least 1 always.
 ///
 /// # Cost
-/// One [`uniform`] number and one comparison each.
+/// One [`uniform`] number and one comparison each. With replicated sharing at 20 fraction bits and width 40: 8 rounds and 1786
+/// bits for each number in all.
 ///
 /// # Errors
 /// As [`uniform`].
@@ -54,7 +55,8 @@ pub fn bernoulli<P: Protocol>(mpc: &mut P, p: &SecretTensor<P>) -> Result<Secret
 /// millionth.
 ///
 /// # Cost
-/// One [`uniform`] number and one [`log`] each.
+/// One [`uniform`] number and one [`log`] each. With replicated sharing at 20 fraction bits: 22 rounds and 4212 bits for each
+/// number in all.
 ///
 /// # Errors
 /// As [`uniform`].
@@ -70,7 +72,8 @@ pub fn exponential<P: Protocol>(mpc: &mut P, shape: &Shape, frac: u32) -> Result
 /// Independent numbers of the Laplace distribution of scale 1 (variance 2): the difference of two exponential numbers.
 ///
 /// # Cost
-/// Two [`exponential`] numbers each, in the same rounds.
+/// Two [`exponential`] numbers each. With replicated sharing at 20 fraction bits: 22 rounds and 8424 bits for each number in
+/// all.
 ///
 /// # Errors
 /// As [`uniform`].
@@ -87,7 +90,8 @@ pub fn laplace<P: Protocol>(mpc: &mut P, shape: &Shape, frac: u32) -> Result<Sec
 /// Nothing lies beyond `sqrt(2 frac ln 2)`, 5.27 at 20 fraction bits, where the normal distribution has 1.4e-7.
 ///
 /// # Cost
-/// For two numbers one [`exponential`], one [`sqrt`], a sine and a cosine of a random word, and two products.
+/// For two numbers one [`exponential`], one [`sqrt`], a sine and a cosine of a random word, and two products. With replicated
+/// sharing at 20 fraction bits: 60 rounds and 5735.5 bits for each number in all.
 ///
 /// # Errors
 /// As [`uniform`].
@@ -113,7 +117,8 @@ pub fn normal<P: Protocol>(mpc: &mut P, shape: &Shape, frac: u32) -> Result<Secr
 /// A probability is right to `2^(1 - f)` over the sum, at `f` fraction bits: small sums have coarse probabilities.
 ///
 /// # Cost
-/// One [`uniform`] number and one product for each row, and `n - 1` comparisons: 2 rounds, 2 and 6 more.
+/// One [`uniform`] number and one product for each row, and `n - 1` comparisons. With replicated sharing at 20 fraction bits
+/// and width 40: 10 rounds, and for rows of four weights 709 bits for each weight in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] without a last axis, or if it is empty; else as [`uniform`].
