@@ -154,7 +154,7 @@ def test_the_model_that_ships_answers_as_in_floats(alice):  # noqa: F811
     alice.put("helper", model, replace=True, public_weights=True, **text)
     with alice.chat("helper") as chat:
         assert chat.say(turns[0]["question"]) == turns[0]["answer"]
-        assert chat.cost.rounds == rounds and chat.cost.bytes < 0.8 * bytes_
+        assert chat.cost.rounds < rounds and chat.cost.bytes < bytes_
     # The words of a question go in by steps of 4 and 16 tokens, or one by one.
     alice.put("helper", model, replace=True, prompt_steps=(), **text)
     with alice.chat("helper") as chat:
