@@ -47,6 +47,9 @@ pub(super) enum Work {
     Reciprocal,
     Sqrt,
     Sort(usize),
+    Shuffle(usize),
+    Uniform(usize),
+    Normal(usize),
     /// Rows of each of two tables.
     Join(usize),
     MaxPool,
@@ -86,6 +89,9 @@ const OPERATIONS: &[Operation] = &[
     at("sqrt/1e5", "10^5 in 0.05..50", Work::Sqrt),
     at("sort/1e3", "10^3", Work::Sort(1000)),
     at("sort/1e4", "10^4", Work::Sort(10_000)),
+    at("shuffle/1e6", "10^6 words", Work::Shuffle(1_000_000)),
+    at("uniform/1e5", "10^5", Work::Uniform(100_000)),
+    at("normal/1e5", "10^5", Work::Normal(100_000)),
     at("join/1e4", "10^4 rows and 10^4, keys of 60 bits, 2 words a row", Work::Join(10_000)),
     at("join/1e5", "10^5 rows and 10^5, keys of 60 bits, 2 words a row", Work::Join(100_000)),
     at("maxpool/112", "1x64x112x112, 2x2", Work::MaxPool),
@@ -317,6 +323,12 @@ impl Work {
                 let x = numbers(mpc, &[n], [-8.0, 8.0])?;
                 Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
             }
+            Self::Shuffle(rows) => {
+                let x = secret(mpc, &[rows], 40)?;
+                Ok(Box::new(move |mpc| mpc.shuffle(&[&x], &[]).map(drop)))
+            }
+            Self::Uniform(n) => drawn(n, functions::uniform),
+            Self::Normal(n) => drawn(n, functions::normal),
             Self::Join(rows) => join(mpc, rows),
             Self::MaxPool => max_pool(mpc),
         }
@@ -335,6 +347,15 @@ fn secret<P: Protocol<Engine = AnyEngine>>(
     let mine = [Tensor::new(shape.clone(), words)?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     Ok(party::input(mpc, &[shape], mine)?.remove(0))
+}
+
+/// Random numbers that no party knows.
+fn drawn<P: Measurable>(
+    n: usize,
+    draw: fn(&mut P, &Shape, u32) -> mpc_core::Result<SecretTensor<P>>,
+) -> mpc_core::Result<Run<P>> {
+    let shape = Shape::new([n])?;
+    Ok(Box::new(move |mpc| draw(mpc, &shape, FRAC).map(drop)))
 }
 
 fn relu<P: Measurable>(mpc: &mut P, n: usize, width: u32) -> mpc_core::Result<Run<P>> {
