@@ -5,7 +5,7 @@ pub use crate::shuffle::{common_rows, permutation, shuffle};
 use crate::{
     Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, MOST_DROPPED, Produced,
     ProducedBy, Product, ProductOf, Protocol, Result, ShareBits, ShareTensor, Sum, Sums, Then,
-    TruncationMode, Value, tournament,
+    TruncationMode, Value, Words, tournament,
 };
 use net::Party;
 use ring_arith::{Bilinear, Engine, Generator, Shape, Stream, StreamKey, Tensor, View};
@@ -23,10 +23,19 @@ pub fn random_words<P: Protocol>(mpc: &mut P, shapes: &[Shape]) -> Result<Vec<P:
         drawn += shape.len() as u64;
         mine.push(mpc.engine().upload(Tensor::new(shape.clone(), words.to_vec())?)?);
     }
+    sums_of_inputs(mpc, shapes, &mine)
+}
+
+/// The sums of tensors that every party inputs, one of each shape.
+pub fn sums_of_inputs<P: Protocol>(
+    mpc: &mut P,
+    shapes: &[Shape],
+    mine: &[Words<P>],
+) -> Result<Vec<P::Share>> {
     let mut sums: Vec<P::Share> = Vec::new();
     for party in 0..mpc.parties() {
         let owner = Party(party);
-        let values = (mpc.me() == owner).then_some(&mine[..]);
+        let values = (mpc.me() == owner).then_some(mine);
         let shares = mpc.input(owner, shapes, values)?;
         sums = match party {
             0 => shares,
@@ -39,12 +48,18 @@ pub fn random_words<P: Protocol>(mpc: &mut P, shapes: &[Shape]) -> Result<Vec<P:
     Ok(sums)
 }
 
+/// Checks a number of bits for each element: 1 to 64.
+pub fn check_random_bits(width: usize) -> Result<()> {
+    if (1..=64).contains(&width) {
+        return Ok(());
+    }
+    let reason = format!("{width} bits for each element; 1 to 64 are possible");
+    Err(Error::Invalid { op: "random bits", reason })
+}
+
 /// [`Protocol::random_bits`]: the low bits of random words.
 pub fn random_bits<P: Protocol>(mpc: &mut P, shape: &Shape, width: usize) -> Result<P::Bits> {
-    if !(1..=64).contains(&width) {
-        let reason = format!("{width} bits for each element; 1 to 64 are possible");
-        return Err(Error::Invalid { op: "random bits", reason });
-    }
+    check_random_bits(width)?;
     let words = mpc.random_words(std::slice::from_ref(shape))?;
     let jobs: Vec<_> = words.iter().map(|word| (word, width as u32)).collect();
     mpc.to_bits(&jobs)?.pop().ok_or_else(|| Error::unanswered("to bits"))

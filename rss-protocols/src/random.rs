@@ -2,7 +2,7 @@
 //!
 //! Each component comes from the streams of the two parties that hold it, so that each party lacks one. Nothing is sent.
 
-use mpc_core::{Error, Result};
+use mpc_core::{Result, provided::check_random_bits};
 use ring_arith::{BitTensor, Engine, Shape, View};
 
 use crate::{
@@ -21,10 +21,7 @@ impl<E: Engine> Rss<E> {
         shape: &Shape,
         width: usize,
     ) -> Result<BitShare<E::Tensor>> {
-        if !(1..=64).contains(&width) {
-            let reason = format!("{width} bits for each element; 1 to 64 are possible");
-            return Err(Error::Invalid { op: "random bits", reason });
-        }
+        check_random_bits(width)?;
         let planes = Shape::new([width, shape.len().div_ceil(64)])?;
         let [mine, next] = self.random_components(&planes)?;
         let mine = BitTensor::new(shape.clone(), mine)?;

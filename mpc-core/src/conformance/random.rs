@@ -109,7 +109,7 @@ fn shared<P: Protocol>(mpc: &P, dims: &[usize], values: &[f64]) -> Result<Secret
     f::constant(mpc, &f::encode(mpc, &Shape::new(dims)?, values, FracBits::new(FRAC)?)?)
 }
 
-/// What a function draws.
+/// The numbers that a function draws.
 fn drawn<P: Protocol>(
     world: &TestWorld,
     make: impl Make<P> + Copy,

@@ -3,7 +3,7 @@
 use ring_arith::{Engine, Shape, Tensor};
 use zeroize::Zeroizing;
 
-use crate::{Error, Normal, Protocol, Result, SecretTensor};
+use crate::{Normal, Protocol, Result, SecretTensor, provided::sums_of_inputs};
 
 /// The variance of [`gaussian`] noise of standard deviation 1 among this many parties: `n / (n - 1)`, and 1 for one.
 pub fn gaussian_variance(parties: usize) -> f64 {
@@ -34,7 +34,7 @@ fn part(parties: usize) -> f64 {
 /// One input by each party: with replicated sharing among three parties 3 rounds and 192 bits for each element in all.
 ///
 /// # Errors
-/// [`Error::Invalid`] unless the deviation is from `2^20` to `2^56` units; [`Error::Net`] if a peer failed.
+/// [`crate::Error::Invalid`] unless the deviation is from `2^20` to `2^56` units; [`crate::Error::Net`] if a peer failed.
 pub fn gaussian<P: Protocol>(
     mpc: &mut P,
     shapes: &[Shape],
@@ -49,20 +49,7 @@ pub fn gaussian<P: Protocol>(
         let words = Zeroizing::new((0..shape.len()).map(|_| normal.draw()).collect::<Vec<_>>());
         mine.push(mpc.engine().upload(Tensor::new(shape.clone(), words.to_vec())?)?);
     }
-    let mut sums: Option<Vec<P::Share>> = None;
-    for party in 0..mpc.parties() {
-        let owner = net::Party(party);
-        let values = (mpc.me() == owner).then_some(&mine[..]);
-        let shares = mpc.input(owner, shapes, values)?;
-        sums = Some(match sums {
-            None => shares,
-            Some(sums) => {
-                let pairs = sums.iter().zip(&shares);
-                pairs.map(|(sum, share)| mpc.add(sum, share)).collect::<Result<_>>()?
-            }
-        });
-    }
-    let sums = sums.ok_or(Error::Invalid { op: "gaussian", reason: "no party".to_owned() })?;
+    let sums = sums_of_inputs(mpc, shapes, &mine)?;
     Ok(sums.into_iter().map(|sum| SecretTensor::new(sum, frac, 64)).collect())
 }
 

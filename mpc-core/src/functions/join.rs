@@ -190,7 +190,7 @@ impl<P: Protocol> Joined<P> {
     }
 }
 
-/// What a comparison of each row with the next tells, in words 0 or 1.
+/// The outcomes of comparing each row with the next, in words 0 or 1.
 struct Neighbours<S, B> {
     /// The row and the next one have one key.
     pair: S,

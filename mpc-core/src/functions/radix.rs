@@ -70,8 +70,8 @@ pub(super) fn by_radix<P: Protocol>(
     move_rows(mpc, &places, columns)
 }
 
-/// True if the radix sort is predicted to send fewer bits than the network for so many rows with keys of so many bits
-/// and so many words beside the key, or, for slow links, to take fewer rounds. Both are those of replicated sharing, a
+/// True if the radix sort is predicted to send fewer bits than the network, given the number of rows, of bits of a key and
+/// of words beside it, or, for slow links, to take fewer rounds. Both are those of replicated sharing, a
 /// comparison of the network at `245 + 4.8 bits` and five rounds, and 192 bits more for each word beside the key.
 ///
 /// A protocol whose shuffle is a sort itself, or whose helper does not learn opened places, takes the network.
@@ -264,7 +264,7 @@ fn places_by_digit<P: Protocol>(
 
 /// Sums of all words up to each, along the second axis of `[k, n]`. Local: products of blocks with a triangle of ones,
 /// and the same for the sums of blocks.
-fn prefix_sums<P: Protocol>(mpc: &P, x: &P::Share) -> Result<P::Share> {
+pub(super) fn prefix_sums<P: Protocol>(mpc: &P, x: &P::Share) -> Result<P::Share> {
     let &[k, n] = x.shape().dims() else {
         let reason = format!("shape {:?} is not one of lines", x.shape());
         return Err(Error::Invalid { op: "prefix sums", reason });

@@ -4,11 +4,11 @@
 //! the same call. With `frac` fraction bits a number in `[0, 1)` is a multiple of `2^-frac`, and everything that is made of
 //! it is as fine.
 
-use ring_arith::{Shape, View};
+use ring_arith::Shape;
 
 use super::{
-    add, add_scalar, arithmetic::no_answer, compare::lt, fixed::LEAST, log, mul, neg, not, pad,
-    reshape, slice, sqrt, sub, sum, trig::sines_of_turns, view,
+    add, add_scalar, arithmetic::no_answer, broadcast, compare::lt, fixed::LEAST, log, mul, neg,
+    not, radix::prefix_sums, reshape, slice, sqrt, sub, sum, trig::sines_of_turns,
 };
 use crate::{Error, Protocol, Result, SecretTensor};
 
@@ -140,7 +140,7 @@ pub fn weighted_index<P: Protocol>(
     let place = super::rescale(mpc, &place, weights.frac())?;
     // The last sum is beyond every place.
     let sums = slice(mpc, &sums, axis, 0, n - 1, 1)?;
-    let place = view(mpc, &place, &View::Broadcast(sums.shape().clone()))?;
+    let place = broadcast(mpc, &place, sums.shape())?;
     let beyond = lt(mpc, &place, &sums)?;
     let passed = not(mpc, &beyond)?;
     let index = sum(mpc, &passed, &[axis])?;
@@ -149,21 +149,11 @@ pub fn weighted_index<P: Protocol>(
 
 /// The sums of each element and all before it along the last axis. Nothing is sent.
 fn running_sums<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    let axis = x.shape().dims().len() - 1;
-    let n = x.shape().dims()[axis];
-    let mut sums = x.clone();
-    let mut step = 1;
-    while step < n {
-        let mut before = vec![0; axis + 1];
-        before[axis] = step;
-        let earlier = slice(mpc, &sums, axis, 0, n - step, 1)?;
-        let earlier = pad(mpc, &earlier, &before, &vec![0; axis + 1])?;
-        sums = add(mpc, &sums, &earlier)?;
-        step *= 2;
-    }
-    // Each sum is of at most n elements, whatever the order in which they were added.
+    let n = x.shape().dims().last().copied().unwrap_or(1);
+    let lines = reshape(mpc, x, &Shape::new([x.shape().len() / n.max(1), n])?)?;
+    let sums = prefix_sums(mpc, lines.share())?;
     let width = x.width() + n.next_power_of_two().trailing_zeros();
-    Ok(SecretTensor::new(sums.share().clone(), x.frac(), width.min(64)))
+    reshape(mpc, &SecretTensor::new(sums, x.frac(), width.min(64)), x.shape())
 }
 
 /// The shape of two tensors of a shape, one after the other.

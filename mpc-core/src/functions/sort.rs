@@ -110,7 +110,7 @@ pub fn sort_with<P: Protocol>(
     ordered(mpc, keys, columns, axis, &all)
 }
 
-/// Tensors in the order of keys that are one row, by the radix sort, if that is cheaper with so many columns beside the
+/// Tensors in the order of keys that are one row, by the radix sort, if that is cheaper with this number of columns beside the
 /// keys. Each tensor has as many words as the keys, and comes in their shape.
 fn by_bits<P: Protocol>(
     mpc: &mut P,

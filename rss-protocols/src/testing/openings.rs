@@ -132,18 +132,25 @@ fn dithered(keys: [u64; 3]) -> Vec<u64> {
     opened[0].clone()
 }
 
+/// The words of a run, and for each party those of a run in which a key that it lacks is another one.
+fn under_other_keys(run: fn([u64; 3]) -> Vec<u64>) -> (Vec<u64>, [Vec<u64>; 3]) {
+    let keys = [1, 2, 3];
+    let other = |party: usize| {
+        let mut others = keys;
+        others[2 - party] = 77;
+        run(others)
+    };
+    (run(keys), [0, 1, 2].map(other))
+}
+
 /// The direction of dithering follows from no party's view: other keys that it lacks round otherwise.
 #[test]
 pub(crate) fn no_party_knows_which_way_dithering_rounds() {
-    let keys = [1, 2, 3];
-    let first = dithered(keys);
-    for party in 0..3 {
-        let mut others = keys;
-        others[2 - party] = 77;
-        let changed = dithered(others);
+    let (first, others) = under_other_keys(dithered);
+    for (party, changed) in others.iter().enumerate() {
         // The truncated word is two and a half units: half of the elements go the other way. A coin of one bit less
         // would move a third of them.
-        let moved = first.iter().zip(&changed).take(super::N).filter(|(a, b)| a != b).count();
+        let moved = first.iter().zip(changed).take(super::N).filter(|(a, b)| a != b).count();
         assert!(moved > super::N * 9 / 20, "{moved} of {} for party {party}", super::N);
     }
 }
@@ -163,12 +170,9 @@ fn random(keys: [u64; 3]) -> Vec<u64> {
 /// Random words and bits follow from no party's view: other keys that it lacks make others.
 #[test]
 pub(crate) fn no_party_knows_random_words_and_bits() {
-    let keys = [1, 2, 3];
-    let first = random(keys);
-    for party in 0..3 {
-        let mut others = keys;
-        others[2 - party] = 77;
-        let same = first.iter().zip(random(others)).filter(|(a, b)| **a == *b).count();
+    let (first, others) = under_other_keys(random);
+    for (party, changed) in others.iter().enumerate() {
+        let same = first.iter().zip(changed).filter(|(a, b)| a == b).count();
         assert_eq!(same, 0, "party {party} knows {same} of {} words", first.len());
     }
 }
@@ -188,12 +192,8 @@ fn shuffled(keys: [u64; 3]) -> Vec<u64> {
 /// The order of a shuffle follows from no party's view: other keys that it lacks make another order of the same rows.
 #[test]
 pub(crate) fn no_party_knows_the_order_of_a_shuffle() {
-    let keys = [1, 2, 3];
-    let first = shuffled(keys);
-    for party in 0..3 {
-        let mut others = keys;
-        others[2 - party] = 77;
-        let mut changed = shuffled(others);
+    let (first, others) = under_other_keys(shuffled);
+    for (party, mut changed) in others.into_iter().enumerate() {
         let fixed = first.iter().zip(&changed).filter(|(a, b)| a == b).count();
         // One on average, in a permutation that is independent.
         assert!(fixed < 12, "{fixed} of {} rows stay for party {party}", super::N);
