@@ -147,9 +147,7 @@ impl Program {
     /// # Errors
     /// As [`Program::new`].
     pub fn with_guard(&self, guard: bool) -> Result<Self> {
-        let longer = self.longer.iter().map(|program| program.with_guard(guard));
-        let longer = longer.collect::<Result<Vec<_>>>()?;
-        Self::new(self.plan.clone().with_guard(guard))?.with_longer(longer)
+        self.with_plans(|plan| plan.with_guard(guard))
     }
 
     /// The same program with weights that every server has in the clear, or with secret ones.
@@ -157,9 +155,14 @@ impl Program {
     /// # Errors
     /// As [`Program::new`].
     pub fn with_public_weights(&self, public: bool) -> Result<Self> {
-        let longer = self.longer.iter().map(|program| program.with_public_weights(public));
-        let longer = longer.collect::<Result<Vec<_>>>()?;
-        Self::new(self.plan.clone().with_public_weights(public))?.with_longer(longer)
+        self.with_plans(|plan| plan.with_public_weights(public))
+    }
+
+    /// The same program with its plan and those for longer steps changed alike.
+    fn with_plans(&self, change: impl Fn(Plan) -> Plan) -> Result<Self> {
+        let changed = |program: &Self| Self::new(change(program.plan.clone()));
+        let longer = self.longer.iter().map(changed).collect::<Result<_>>()?;
+        changed(self)?.with_longer(longer)
     }
 
     /// A hash of the plan: equal where the same program would run the same steps.
@@ -229,9 +232,7 @@ impl Program {
             return Ok(self.plan.secret_weights(mpc.accept(&shapes, held)?));
         }
         if held.is_empty() && !shapes.is_empty() {
-            return Err(refused(
-                "its weights are in the clear, and a dealer of tapes does not know them: put it with secret weights",
-            ));
+            return Err(refused(NO_TAPES));
         }
         let words = held.into_iter().flatten().collect::<Vec<_>>();
         check_words(&words, &shapes)?;
@@ -561,6 +562,9 @@ fn shortened(name: &str) -> String {
     let most = (0..=about::NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
     name.get(..most).unwrap_or(name).to_owned()
 }
+
+/// Why tapes give no answers of a model whose weights are in the clear.
+pub(crate) const NO_TAPES: &str = "its weights are in the clear, and a dealer of tapes does not know them: put it with secret weights";
 
 /// The way of a model's weights to servers of which clients share secrets by `secrets`.
 ///

@@ -332,7 +332,7 @@ pub(super) fn bytes_held(shares: &Shares) -> u64 {
     shares.iter().flatten().map(|component| 8 * component.len() as u64).sum()
 }
 
-/// Bytes that so many words take at a server, of each of which it holds this number of components.
+/// Bytes that a number of words takes at a server, which holds the components of this sharing.
 pub(super) fn bytes_of(words: u64, sharing: &dyn Sharing) -> u64 {
     words.saturating_mul(8 * sharing.components() as u64)
 }

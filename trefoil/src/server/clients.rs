@@ -24,7 +24,7 @@ use crate::{
     About, Digest, Error, Id, Result, Shares,
     audit::Event,
     local,
-    program::{Program, weight_sharing},
+    program::{NO_TAPES, Program, weight_sharing},
     queue::Joins,
     range::check_ranges,
     store::{Content, Manifest},
@@ -208,9 +208,7 @@ impl Visit<'_> {
         check_upload(*words, core.limits.upload_bytes())?;
         let sharing = weight_sharing(*public_weights, core.sharing())?;
         if *public_weights && core.shelf.is_some() {
-            let reason = "its weights are in the clear, and these servers answer from the tapes of a dealer, who does \
-                          not know them: put it with secret weights";
-            return Err(Error::refused(format_args!("model `{name}`"), reason));
+            return Err(Error::refused(format_args!("model `{name}`"), NO_TAPES));
         }
         let bytes = bytes_of(*words, sharing);
         core.quotas.check_keep(self.client, name, bytes.saturating_add(plan + tokenizer))?;
