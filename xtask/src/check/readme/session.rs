@@ -81,9 +81,12 @@ impl<'a> Session<'a> {
         fs::write(self.folder.join(LOGS).join("script"), &script)?;
         let status = self.shell()?;
         for (number, step) in steps.iter().enumerate() {
-            self.judge(number, step).with_context(|| match status {
-                Some(status) => format!("the shell ended with {status}"),
-                None => format!("stopped after {} s", LIMIT.as_secs()),
+            self.judge(number, step).with_context(|| {
+                let end = match status {
+                    Some(status) => format!("the shell ended with {status}"),
+                    None => format!("stopped after {} s", LIMIT.as_secs()),
+                };
+                end + &self.errors_in_the_background(&steps[..number])
             })?;
         }
         let scripts = steps.iter().filter(|step| matches!(step, Step::Python(_))).count();
@@ -139,6 +142,20 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// What the commands in the background have said of errors: often why a later one failed.
+    fn errors_in_the_background(&self, steps: &[Step<'_>]) -> String {
+        let mut told = String::new();
+        for (number, step) in steps.iter().enumerate() {
+            let Step::Command(command) = step else { continue };
+            let log = self.folder.join(LOGS).join(format!("{number}.err"));
+            let errors = fs::read_to_string(log).unwrap_or_default();
+            if command.text.ends_with('&') && !errors.is_empty() {
+                told += &format!("; `{}` says:\n{}", command.text, errors.trim_end());
+            }
+        }
+        told
+    }
+
     fn with_documented_ports(&self, mut text: String) -> String {
         for (free, documented) in self.ports.iter().zip(PORTS) {
             text = text.replace(&format!("127.0.0.1:{free}"), &format!("127.0.0.1:{documented}"));
@@ -151,9 +168,16 @@ impl<'a> Session<'a> {
         if let Some(arguments) = command.strip_prefix("cargo ") {
             return self.without_cargo(arguments);
         }
+        let hosts = || self.ports.map(|port| format!("127.0.0.1:{port}")).join(",");
         if command.starts_with("trefoil cluster init ") && !command.contains("--") {
-            let hosts = self.ports.map(|port| format!("127.0.0.1:{port}")).join(",");
-            return Ok(format!("{command} --hosts {hosts}"));
+            return Ok(format!("{command} --hosts {}", hosts()));
+        }
+        // It makes a cluster that is not there, on the documented ports: those may still be held by the
+        // servers of the file before, or by something else.
+        if let Some(folder) = command.strip_prefix("trefoil cluster up ") {
+            let folder = folder.trim_end_matches('&').trim_end();
+            let init = format!("trefoil cluster init {folder} --hosts {} >/dev/null", hosts());
+            return Ok(format!("test -d {folder} || {init} || exit 1; {command}"));
         }
         Ok(command.to_owned())
     }
@@ -275,6 +299,8 @@ mod tests {
         assert!(failed.contains("`cat nothing.txt` failed") && failed.contains("No such file"));
         let other = fault("```console\n$ echo 2\n3\n```\n");
         assert!(other.contains("expected `3`, got `2`"), "{other}");
+        let behind = fault("```console\n$ cat nowhere.txt &\n$ sleep 0.1; cat nothing.txt\n```\n");
+        assert!(behind.contains("`cat nowhere.txt &` says:\ncat: nowhere.txt"), "{behind}");
     }
 
     #[test]
@@ -301,6 +327,11 @@ mod tests {
         assert_eq!(
             session.runnable("trefoil cluster init c").unwrap(),
             "trefoil cluster init c --hosts 127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+        );
+        assert_eq!(
+            session.runnable("trefoil cluster up c &").unwrap(),
+            "test -d c || trefoil cluster init c --hosts 127.0.0.1:1,127.0.0.1:2,127.0.0.1:3 \
+             >/dev/null || exit 1; trefoil cluster up c &"
         );
         assert_eq!(session.with_documented_ports("at 127.0.0.1:2".into()), "at 127.0.0.1:7101");
     }
