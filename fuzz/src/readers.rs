@@ -18,13 +18,15 @@ use nn_layers::{
 use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 use rss_protocols::{Rss, Tape};
 use serde::{Serialize, de::DeserializeOwned};
-use trefoil::config::{ClientConfig, PartyConfig};
-use trefoil::observe::parse as parse_http;
-use trefoil::queue::{Answer, Turn};
-use trefoil::saved::SavedShare;
-use trefoil::store::{parse_manifest, parse_shares, seal};
-use trefoil::training::RunFile;
-use trefoil::wire::{Reply, Request, parse};
+use trefoil::{
+    config::{ClientConfig, PartyConfig},
+    observe::parse as parse_http,
+    queue::{Answer, Turn},
+    saved::SavedShare,
+    store::{parse_manifest, parse_shares, seal},
+    training::RunFile,
+    wire::{Reply, Request, parse},
+};
 
 /// Numbers in all inputs and weights of a plan that is run.
 const RUN: usize = 1 << 14;

@@ -11,21 +11,24 @@ use nn_layers::{Dim, Graph, HostTensor, Op};
 use ring_arith::{Bilinear, CpuEngine, Generator, Shape, Tensor};
 use rss_protocols::{Dealer, Options};
 use safetensors::{Dtype, tensor::TensorView};
-use trefoil::certificates::CertificateEnd;
-use trefoil::queue::{Answer, Held, Turn};
-use trefoil::store::{ClusterId, Content, FileSum, Holder, Manifest, Range, Readers};
-use trefoil::tables::Column;
-use trefoil::tapes::TapeState;
-use trefoil::training::{
-    Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec, Spent,
-    Used,
+use trefoil::{
+    About, ClusterId, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text,
+    certificates::CertificateEnd,
+    protocols::ProtocolChoice,
+    queue::{Answer, Held, Turn},
+    saved::SavedShare,
+    store::{Content, FileSum, Holder, Manifest, Range, Readers},
+    tables::Column,
+    tapes::TapeState,
+    training::{
+        Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec,
+        Spent, Used,
+    },
+    wire::{
+        Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status,
+        StepCost, header,
+    },
 };
-use trefoil::wire::{
-    Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status, StepCost,
-    header,
-};
-use trefoil::{About, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text};
-use trefoil::{protocols::ProtocolChoice, saved::SavedShare};
 
 /// Largest shipped file that serves as a seed.
 const FILE: u64 = 40_000;

@@ -16,9 +16,9 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{
-    About, Id, Preprocess,
+    About, Id, Preprocess, check_name,
     client::{Client, NewModel, Talk, Watch, agree_on_line},
-    config::{ClientConfig, check_name},
+    config::ClientConfig,
     images::{self, Reading},
     links,
     store::{Range, Readers},

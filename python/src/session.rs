@@ -21,9 +21,9 @@ use pyo3::{
 };
 use ring_arith::{Shape, Tensor};
 use trefoil::{
+    StoreKey,
     protocols::ProtocolChoice,
     saved::{self, SavedShare},
-    store::StoreKey,
 };
 
 use crate::{

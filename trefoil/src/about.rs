@@ -6,7 +6,7 @@ use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Digest, Error, Result,
+    base::{Digest, Error, Result},
     tables::{Column, check_columns, check_size},
 };
 

@@ -16,7 +16,10 @@ use std::{
 use serde::Serialize;
 use time::{UtcDateTime, format_description::well_known::Rfc3339};
 
-use crate::{Error, Id, Result, config::AuditLog, store::append_private};
+use crate::{
+    base::{Error, Id, Result, files::append_private},
+    config::AuditLog,
+};
 
 /// The audit log of a server, if its operator wants one.
 pub struct Audit(Option<Mutex<Log>>);

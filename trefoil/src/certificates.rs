@@ -12,10 +12,9 @@ use net::{Endpoint, Identity, Period};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Result,
+    base::{Result, log},
     cluster::{identity, trust},
     config::PartyConfig,
-    log,
     server::Server,
 };
 
@@ -44,7 +43,7 @@ impl CertificateEnd {
     /// The ends of the certificates that come with an identity: its own and the authority's.
     ///
     /// # Errors
-    /// [`crate::Error::Net`] if they cannot be read.
+    /// [`crate::base::Error::Net`] if they cannot be read.
     pub fn of(identity: &Identity) -> Result<Vec<Self>> {
         let end = |period: Period| period.end.duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         Ok(vec![

@@ -24,7 +24,8 @@ pub use learn::{Listed, NewRun, agree_on_item, halt_at};
 pub use talk::Talk;
 
 use crate::{
-    About, Accusation, Digest, Error, Id, Result,
+    about::About,
+    base::{Accusation, Digest, Error, Id, Result},
     program::weight_sharing,
     store::{Range, Readers},
     text,

@@ -12,23 +12,22 @@ use std::{
     time::Duration,
 };
 
+use cluster_protocols::ProtocolChoice;
 use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security};
 use net::{Authority, Role};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-pub use identity::{Files, cluster_id, identity, trust};
-pub(crate) use identity::{check_private, rekey_private};
+use crate::{
+    base::{Error, Result, check::check_address},
+    config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, Truncation},
+};
+pub(crate) use identity::rekey_private;
+pub use identity::{cluster_id, identity, trust};
 pub use renew::{Renewal, renew, revoke};
 use renew::{current_list, note_issued, write_lists};
 pub use request::{Signed, request, sign};
-
-use crate::{
-    Error, Result,
-    config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, Truncation, check_address},
-    protocols::ProtocolChoice,
-};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 

@@ -10,7 +10,8 @@ use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
 use models::data::{Preprocessing, Table, from_idx, from_image, from_npy, read_input};
 
 use crate::{
-    About, Error, Input, Preprocess, Result,
+    about::{About, Input, Preprocess},
+    base::{Error, Result},
     tables::{Column, Layout, TableOptions},
 };
 

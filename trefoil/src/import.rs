@@ -9,7 +9,12 @@ use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Caches, Compiled, Graph, HostTensor, Plan, PlanOptions};
 use ring_arith::Tensor;
 
-use crate::{About, Error, Preprocess, Result, program::Program, trial};
+use crate::{
+    about::{About, Preprocess},
+    base::{Error, Result},
+    program::Program,
+    trial,
+};
 
 /// Positions of the longer steps that language models take unless their owners say otherwise.
 const PROMPT_STEPS: [usize; 2] = [4, 16];

@@ -12,7 +12,6 @@ pub mod images;
 pub mod import;
 pub mod links;
 pub mod local;
-pub mod log;
 pub mod observe;
 pub mod output;
 pub mod profile;
@@ -32,21 +31,14 @@ pub mod watch;
 pub mod wire;
 
 mod about;
-mod error;
-mod id;
-mod memory;
+mod base;
 #[cfg(test)]
 mod testing;
 
 pub use cluster_protocols as protocols;
 
 pub use about::{About, Input, Longer, OutputTensor, Preprocess, Text};
-pub use error::{Accusation, Error, Result};
-pub use id::{Digest, Id};
-
-/// This program: its version, and a hash of the sources that decide what servers compute and send each other. Two
-/// programs for which it differs do not compute together.
-pub const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TREFOIL_SOURCES"));
-
-/// A server's part of several secret tensors.
-pub type Shares = Vec<mpc_core::Held>;
+pub use base::{
+    Accusation, ClusterId, Digest, Error, Id, PROGRAM, Result, Shares, check::check_name,
+    encryption::StoreKey, log,
+};

@@ -20,13 +20,13 @@ use signal_hook::{
 };
 
 use crate::{
-    Error, Result,
     audit::{Audit, Event},
+    base::{Error, Result, log, memory},
     certificates::{self, CertificateEnd},
     client::{Client, halt_at},
     cluster::{cluster_id, identity, trust},
     config::{ClientConfig, PartyConfig},
-    log, memory, observe, rebuild,
+    observe, rebuild,
     server::{Server, check_revocations},
     store::{Holder, Store},
     training::Halt,
@@ -162,7 +162,7 @@ pub fn rebuild(
     let (identity, store) = open_party(config)?;
     let audit = Audit::open(config.party, config.audit.as_ref())?;
     let endpoint = Endpoint::open(settings(config, &identity, wait)?)?;
-    let what = format!("{} {lost}", crate::PROGRAM);
+    let what = format!("{} {lost}", crate::base::PROGRAM);
     let job =
         net::Job::new(rebuild::SESSION).parties(sharing.servers() as u16).config(what.as_bytes());
     let mut transport = endpoint.session(&job)?.transport;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use cluster_protocols::{Computing, ProtocolChoice, start_with_tape, with_protocol};
 use gpu_kernels::{AnyEngine, EngineChoice};
 use mpc_core::{Deal, Held, Released, ServerProtocol, Settings, Sharing};
 use net::{Party, Session, Transport, in_process::sessions_from_seed};
@@ -13,11 +14,9 @@ use nn_layers::Sizes;
 use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
 
 use crate::{
-    Error, Result, Shares,
+    base::{Error, Result, Shares, id::fill_random},
     client::{Answer, reveal_all},
-    id::fill_random,
     program::{self, Program, shapes_of},
-    protocols::{Computing, ProtocolChoice, start_with_tape, with_protocol},
     training::{Seen, Training},
     watch::Watched,
     wire::Cost,
@@ -316,17 +315,17 @@ fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
 mod tests {
     use std::{path::Path, sync::atomic::Ordering};
 
+    use cluster_protocols::TapePlayer;
     use models::architectures::{Pooling, RandomWeights, by_name};
     use mpc_core::Security;
     use net::{Fault, Strike, Tamper};
     use nn_layers::{Compiled, PlanOptions};
 
     use super::*;
-    use crate::profile::Predicted;
     use crate::{
-        Preprocess,
+        about::Preprocess,
         import::{Imported, plan},
-        protocols::TapePlayer,
+        profile::Predicted,
     };
 
     /// The counts of a run equal the prediction: bytes and messages of each server, rounds, each step.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    output::{bytes, seconds, table},
+    base::format::{bytes, seconds, table},
     wire::Cost,
 };
 

@@ -12,8 +12,10 @@ use nn_layers::{Observer, Plan, Sizes};
 use ring_arith::{EngineTensor, Shape, Tensor, View};
 
 use crate::{
-    About, Digest, Error, Input, OutputTensor, Preprocess, Result, Shares, about, config::Limits,
-    memory, store::Range,
+    about::{self, About, Input, OutputTensor, Preprocess},
+    base::{Digest, Error, Result, Shares, memory},
+    config::Limits,
+    store::Range,
 };
 
 pub use steps::{Given, Steps};

@@ -5,7 +5,11 @@
 
 use std::fmt;
 
-use crate::{About, Error, Result, store::Range};
+use crate::{
+    about::About,
+    base::{Error, Result},
+    store::Range,
+};
 
 /// The part of the samples' span by which a measured range is wider, at each end.
 const MARGIN: f64 = 0.25;
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_fit_the_inputs_are_refused() {
-        let about = About { inputs: vec![crate::Input::default(); 2], ..About::default() };
+        let about = About { inputs: vec![crate::about::Input::default(); 2], ..About::default() };
         let sound = Some(Range { low: 0.0, high: 1.0 });
         check_ranges(&[], &about).unwrap();
         check_ranges(&[sound, None], &about).unwrap();

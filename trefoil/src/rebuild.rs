@@ -22,7 +22,7 @@ use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    base::{Digest, Error, Id, Result, Shares},
     server::control::{holdings, listen, reconcile, strange, tell},
     store::{Content, Counts, Manifest, NewItem, Readers, Store},
     wire::CHUNK,
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        About,
+        about::About,
         testing::{Hooked, Hooks, folder, holder},
     };
 

@@ -6,15 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cluster_protocols::ProtocolChoice;
 use mpc_core::Held;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use zeroize::Zeroizing;
 
-use crate::{
+use crate::base::{
     Error, Result,
-    protocols::ProtocolChoice,
-    store::{Place, StoreKey, is_sealed, write_synced},
+    encryption::{Place, StoreKey, is_sealed},
+    files::write_synced,
 };
 
 /// The content of a party's file.

@@ -10,6 +10,16 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::{
+    base::{
+        Digest, Error, Result,
+        encryption::{Place, StoreKey, opened, rekeyed},
+        files::{new_private, sync_folder, write_synced},
+        id::fill_random,
+    },
+    program::Program,
+};
+use cluster_protocols::{Dealer, Tape, TapeKey, TapePlayer};
 use gpu_kernels::AnyEngine;
 use label::Label;
 use mpc_core::{Deal, Settings};
@@ -17,14 +27,6 @@ use net::{Identity, Trust};
 use ring_arith::Generator;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
-
-use crate::{
-    Digest, Error, Result,
-    id::fill_random,
-    program::Program,
-    protocols::{Dealer, Tape, TapeKey, TapePlayer},
-    store::{Place, StoreKey, new_private, opened, rekeyed, sync_folder, write_synced},
-};
 
 /// The folder of tapes among a server's data.
 const FOLDER: &str = "tapes";
@@ -81,7 +83,7 @@ pub fn digest(program: &Program, settings: &Settings, examples: u64) -> Digest {
     let settings = format!("{settings:?}");
     Digest::of(&[
         b"rss-dealt",
-        crate::PROGRAM.as_bytes(),
+        crate::base::PROGRAM.as_bytes(),
         program.digest().as_bytes(),
         settings.as_bytes(),
         &examples.to_le_bytes(),

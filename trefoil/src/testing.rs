@@ -16,8 +16,8 @@ use bytes::Bytes;
 use net::{Message, Party, Transport};
 
 use crate::{
-    Error, Result,
-    store::{ClusterId, Holder},
+    base::{ClusterId, Error, Result},
+    store::Holder,
     wire::Channel,
 };
 

@@ -5,7 +5,12 @@ use std::{
     path::Path,
 };
 
-use crate::{Digest, Error, Result, Text, images::read_file, program::Program};
+use crate::{
+    about::Text,
+    base::{Digest, Error, Result},
+    images::read_file,
+    program::Program,
+};
 
 /// The largest tokenizer, in bytes: of a file, and of one that a client or a server takes.
 pub(crate) const LARGEST: u64 = 64 << 20;

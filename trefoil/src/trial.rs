@@ -4,7 +4,10 @@ use gpu_kernels::EngineChoice;
 use mpc_core::SplitMix64;
 use nn_layers::{HostTensor, Inspected, Inspection, Plan, Refusal};
 
-use crate::{Error, Result, store::Range};
+use crate::{
+    base::{Error, Result},
+    store::Range,
+};
 
 /// Products of numbers up to which a plan is run without being asked for: a second or two of a CPU core.
 pub const QUICK: u64 = 1 << 31;

@@ -9,6 +9,7 @@ use std::{fmt::Display, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use cluster_protocols::ProtocolChoice;
 use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security};
 
@@ -18,8 +19,6 @@ pub use models::{
 pub use operators::{Audit, Cluster, Party, Store};
 pub use tables::{Header, Tables};
 pub use training::{Data, DataSchema, Half, PutData, Run, Train};
-
-use crate::protocols::ProtocolChoice;
 
 const ABOUT: &str = "Private machine-learning inference by three servers";
 

@@ -100,7 +100,7 @@ A job that runs is ended at all servers, which begin a new session with each oth
 clients' jobs wait for a moment, and none is lost.")]
     Cancel {
         /// The job, as `trefoil job list` shows it
-        id: crate::Id,
+        id: crate::base::Id,
     },
 }
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use cluster_protocols::ProtocolChoice;
 use mpc_core::Security;
 
 use super::security;
-use crate::protocols::ProtocolChoice;
 
 /// Commands for a cluster.
 #[derive(Debug, Subcommand)]

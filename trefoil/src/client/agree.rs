@@ -2,7 +2,7 @@
 //! be shown wrong labels, or be made to prepare its inputs wrongly.
 
 use crate::{
-    Error, Result,
+    base::{Error, Result},
     wire::{ModelState, PublicModel},
 };
 
@@ -104,7 +104,11 @@ fn compare<T>(name: &str, said: &[&T], what: &[(&str, Same<T>)]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{About, Id, Preprocess, store::Range};
+    use crate::{
+        about::{About, Preprocess},
+        base::Id,
+        store::Range,
+    };
 
     fn public() -> PublicModel {
         PublicModel {

@@ -11,7 +11,7 @@ use std::{
 
 use super::{Client, NewRun, Watch, agree_on_item};
 use crate::{
-    Digest, Error, Result,
+    base::{Digest, Error, Result},
     profile::Total,
     training::{Training, Used},
     wire::{DataState, RunState},

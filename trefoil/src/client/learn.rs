@@ -7,7 +7,7 @@ use ring_arith::Tensor;
 
 use super::{Answer, Client, Watch, agreed, ask, outcome, result, status, unexpected};
 use crate::{
-    Digest, Error, Id, Result,
+    base::{Digest, Error, Id, Result},
     store::Readers,
     training::{DataSet, Decision, Halt, RunSpec, plan_digest},
     wire::{Channel, DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},

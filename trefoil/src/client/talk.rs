@@ -6,7 +6,8 @@ use ring_arith::{Shape, Tensor};
 
 use super::{Client, Watch};
 use crate::{
-    About, Error, Id, Result,
+    about::About,
+    base::{Error, Id, Result},
     profile::Total,
     server::GONE,
     store::Range,

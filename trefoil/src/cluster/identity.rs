@@ -10,32 +10,13 @@ use net::{Identity, Role, Trust};
 use zeroize::Zeroizing;
 
 use crate::{
-    Error, Result,
-    config::StoreSettings,
-    store::{ClusterId, Place, StoreKey, is_sealed, opened, rekeyed, write_synced},
+    base::{
+        ClusterId, Error, Result,
+        encryption::{Place, StoreKey, is_sealed, opened, rekeyed},
+        files::{check_private, write_synced},
+    },
+    config::{Files, StoreSettings},
 };
-
-/// The files by which a member proves its role and knows others.
-#[derive(Debug, Clone, Copy)]
-pub struct Files<'a> {
-    /// The authority's certificate.
-    pub authority: &'a Path,
-    /// The member's certificate.
-    pub certificate: &'a Path,
-    /// Its private key.
-    pub key: &'a Path,
-    /// The list of revoked certificates, if there is one.
-    pub revoked: Option<&'a Path>,
-    /// The source of the key that may encrypt the private key.
-    pub store: Option<&'a StoreSettings>,
-}
-
-impl<'a> Files<'a> {
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &'a Path> {
-        [self.authority, self.certificate, self.key].into_iter().chain(self.revoked)
-    }
-}
 
 /// Reads a member's certificate and key, and the list of revoked certificates.
 ///
@@ -88,7 +69,7 @@ fn private_key(role: &Role, files: &Files<'_>) -> Result<Zeroizing<String>> {
         bad(format!("cannot be read ({cause}); copy the member's whole folder to its machine"))
     })?;
     if is_sealed(&bytes) {
-        let key = files.store.map(StoreKey::of).transpose()?;
+        let key = files.store.map(StoreSettings::key).transpose()?;
         bytes = opened(key.as_ref(), place_of(&role.to_string()), bytes).map_err(bad)?;
     }
     let text = String::from_utf8(bytes).map_err(|cause| {
@@ -106,7 +87,7 @@ pub(crate) fn rekey_private(role: &Role, files: &Files<'_>, from: Option<&StoreK
     check_private(files.key)?;
     let bad = |reason: String| Error::config(files.key.display(), reason);
     let bytes = fs::read(files.key).map_err(|cause| bad(format!("cannot be read: {cause}")))?;
-    let to = files.store.map(StoreKey::of).transpose()?;
+    let to = files.store.map(StoreSettings::key).transpose()?;
     let fresh = rekeyed(place_of(&role.to_string()), bytes, from, to.as_ref()).map_err(bad)?;
     fresh.map_or(Ok(()), |bytes| write_synced(files.key, &Zeroizing::new(bytes)))
 }
@@ -142,24 +123,4 @@ fn check_dates(identity: &Identity) -> Result<(), String> {
 /// [`Error::Net`] if the authority's certificate cannot be read.
 pub fn cluster_id(identity: &Identity) -> Result<ClusterId> {
     Ok(ClusterId::of_key(&identity.authority_public_key()?))
-}
-
-/// Refuses a key that others may read. One of root's may be read by a group: that is how systemd and Kubernetes
-/// hand secrets to a service, under whose user nothing else runs.
-pub(crate) fn check_private(key: &Path) -> Result<()> {
-    #[cfg(unix)]
-    if let Ok(data) = fs::metadata(key) {
-        let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
-        let of_root = std::os::unix::fs::MetadataExt::uid(&data) == 0;
-        let forbidden = if of_root { 0o037 } else { 0o077 };
-        if mode & forbidden != 0 {
-            let reason = format!(
-                "others may read this private key (mode {:03o}); run: chmod 600 {}",
-                mode & 0o777,
-                key.display()
-            );
-            return Err(Error::config(key.display(), reason));
-        }
-    }
-    Ok(())
 }

@@ -13,7 +13,7 @@ use super::{
     AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role, member_folder,
     read_authority, replace, stem,
 };
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The file of all certificates issued: a line each, serial number and role.
 const ISSUED: &str = "issued";

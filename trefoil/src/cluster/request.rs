@@ -9,10 +9,13 @@ use net::{KeyRequest, key_fingerprint};
 use serde::Serialize;
 
 use super::{
-    Error, MEMBER_YEARS, Result, Servers, YEAR, make_folder, member_folder, note_issued,
-    read_authority, renew, replace, stem, write_client, write_dealer, write_new,
+    MEMBER_YEARS, Servers, YEAR, make_folder, member_folder, note_issued, read_authority, renew,
+    replace, stem, write_client, write_dealer, write_new,
 };
-use crate::config::PartyConfig;
+use crate::{
+    base::{Error, Result},
+    config::PartyConfig,
+};
 
 /// The file that goes to the authority.
 const REQUEST: &str = "request.pem";
@@ -91,13 +94,13 @@ pub fn sign(cluster: &Path, name: &str, request: &Path) -> Result<Signed> {
 
 #[cfg(test)]
 mod tests {
+    use cluster_protocols::ProtocolChoice;
     use net::Role;
 
     use super::*;
     use crate::{
-        cluster::{Files, Plan, addresses, identity, init},
-        config::PORT,
-        protocols::ProtocolChoice,
+        cluster::{Plan, addresses, identity, init},
+        config::{Files, PORT},
         testing::folder,
     };
 

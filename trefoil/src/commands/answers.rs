@@ -6,7 +6,11 @@ use models::data::to_npy;
 use nn_layers::HostTensor;
 use serde::Serialize;
 
-use crate::{About, Error, OutputTensor, Result, images::Image, output::table};
+use crate::{
+    about::{About, OutputTensor},
+    base::{Error, Result, format::table},
+    images::Image,
+};
 
 /// Numbers of one example that are printed one by one.
 const FEW: usize = 16;

@@ -1,6 +1,6 @@
 //! `trefoil audit`: checks a server's record of requests.
 
-use crate::{Result, audit, cli::Audit, output::Output};
+use crate::{audit, base::Result, cli::Audit, output::Output};
 
 pub(super) fn run(command: &Audit, output: Output) -> Result<()> {
     let Audit::Verify { files } = command;

@@ -8,7 +8,8 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Error, Result, Text,
+    about::Text,
+    base::{Error, Result},
     cli::{Chat, Global},
     client::{Client, Talk},
     output::Output,
@@ -116,7 +117,7 @@ impl Session<'_> {
         let answer = answer.text(&self.tokenizer)?;
         let turn = Turn { prompt: prompt.to_owned(), answer, tokens, ended, cost };
         self.output.end_of_pieces(&turn)?;
-        let each = crate::output::seconds(began.elapsed().as_secs_f64() / count as f64);
+        let each = crate::base::format::seconds(began.elapsed().as_secs_f64() / count as f64);
         let line = turn.cost.line();
         self.output.remark(format!("{count} tokens, {each} each; at the servers {line}"))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use cluster_protocols::Computing;
 use gpu_kernels::EngineChoice;
 use nn_layers::{Excess, Graph, HostTensor, Inspected, Plan};
 use serde::Serialize;
@@ -11,14 +12,14 @@ use super::{
     reading::{self, Read},
 };
 use crate::{
-    About, Error, Result,
+    about::About,
+    base::{Error, Result, format::table},
     cli::Check,
     images::Image,
     import::Imported,
     local,
-    output::{Output, table},
+    output::Output,
     profile::{Predicted, Total},
-    protocols::Computing,
     store::Range,
 };
 

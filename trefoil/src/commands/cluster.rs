@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    Error, Result,
+    base::{Error, Result},
     cli::Cluster,
     cluster::{
         Member, Plan, Renewal, add_client, add_dealer, addresses, init, renew, request, revoke,

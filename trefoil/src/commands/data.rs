@@ -5,18 +5,21 @@ use std::{fs, path::Path};
 use ring_arith::{EngineTensor, Tensor};
 use serde_json::json;
 
+use super::model::{named, remove_named, share_with, shown};
 use crate::{
-    Error, Input, Preprocess, Result,
+    about::{Input, Preprocess},
+    base::{
+        Error, Result,
+        check::check_name,
+        format::{bytes, table},
+    },
     cli::{Data, DataSchema, Global, Half, PutData},
-    config::check_name,
     images::{self, Image},
-    output::{Output, bytes, table},
+    output::Output,
     tables::{Schema, columns_text},
     training::{Budget, Conditions, DELTA, DataSet, RowTensor, Rows, classes_of, real},
     wire::DataState,
 };
-
-use super::model::{named, remove_named, share_with, shown};
 
 pub(super) fn run(command: Data, global: &Global, output: Output) -> Result<()> {
     match command {

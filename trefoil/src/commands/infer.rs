@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::answers::{self, Answer, Kind, accuracy, answer, mean_error};
 use crate::{
-    About, Error, Id, Input, Result,
+    about::{About, Input},
+    base::{Error, Id, Result},
     cli::{Global, Infer},
     client::Client,
     images::{self, Image},

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::{
-    Id, Result,
+    base::{Id, Result, format::table},
     cli::{Global, Job},
-    output::{Output, table},
+    output::Output,
     wire::{JobState, Stage},
 };
 

@@ -14,10 +14,13 @@ use ring_arith::{Shape, Tensor};
 use serde::Serialize;
 
 use crate::{
-    Error, Result,
+    base::{
+        Error, Result,
+        format::{seconds, table},
+    },
     cli::{Global, Load},
     client::Client,
-    output::{Output, seconds, table},
+    output::Output,
     wire::PublicModel,
 };
 

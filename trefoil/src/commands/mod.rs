@@ -30,7 +30,7 @@ use std::{
 use clap::CommandFactory;
 
 use crate::{
-    Error, Result,
+    base::{Error, Result},
     cli::{Cli, Command, Global},
     client::Client,
     config::ClientConfig,

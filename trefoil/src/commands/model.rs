@@ -5,23 +5,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cluster_protocols::Computing;
 use nn_layers::{HostTensor, Operation, Plan};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{answers::Kind, check, reading};
 use crate::{
-    About, Error, Result,
+    about::About,
+    base::{
+        Error, Result,
+        check::check_name,
+        format::{bytes, table},
+    },
     cli::{Global, Model, Put, Share},
     client::{Client, NewModel, agree_on_line, refused_by_all},
-    config::check_name,
     images::read_file,
     import::{self, Imported},
     local,
-    output::{Output, bytes, table},
+    output::Output,
     profile::Predicted,
     program::Program,
-    protocols::Computing,
     store::Readers,
     tables::columns_text,
     text::text_of,

@@ -11,7 +11,8 @@ use nn_layers::{Graph, HostTensor, PlanOptions};
 
 use super::{check, model};
 use crate::{
-    About, Error, Input, Preprocess, Result,
+    about::{About, Input, Preprocess},
+    base::{Error, Result},
     cli::{self, Prepare, Reading},
     images::{self, Image},
     import::{self, Imported},

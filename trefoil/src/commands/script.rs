@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, path::Path, process::Command};
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// Runs a script, named by the first word, with the others as its arguments.
 pub(super) fn run(words: &[OsString]) -> Result<()> {

@@ -10,12 +10,16 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    Error, Result, certificates,
+    base::{
+        Error, Result,
+        format::{bytes, seconds, table},
+    },
+    certificates,
     cli::{Global, Party, Ping},
     client,
     config::{ClientConfig, PartyConfig},
     links,
-    output::{Output, bytes, seconds, table},
+    output::Output,
     store::{Holding, Store},
     tapes::TapeState,
     wire::{Link, Status},

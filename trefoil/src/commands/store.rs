@@ -6,13 +6,12 @@ use net::Role;
 use serde_json::json;
 
 use crate::{
-    Error, Result,
+    base::{Error, Result, encryption::StoreKey, files::new_private},
     cli::{Global, Store},
     cluster::rekey_private,
     config::PartyConfig,
     links,
     output::Output,
-    store::{StoreKey, new_private},
     tapes::Shelf,
 };
 

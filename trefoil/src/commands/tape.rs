@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::reading;
 use crate::{
-    Error, Result,
+    base::{Error, Result, format::bytes},
     cli::{Global, MakeTape, Tape, TapePlan},
     cluster::{identity, trust},
     config::{DealerConfig, PartyConfig},
     import::Imported,
-    output::{Output, bytes},
+    output::Output,
     program::Program,
     tapes::{self, Shelf},
 };

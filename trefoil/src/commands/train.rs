@@ -12,10 +12,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    Error, Result,
+    base::{
+        Error, Result,
+        format::{bytes, seconds},
+    },
     cli::{Global, Train},
     client::{Client, Driven, Event, NewRun, Slice, Watch},
-    output::{Output, bytes, seconds},
+    output::Output,
     profile::Total,
     training::{RunFile, Training},
     wire::RunState,

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cluster_protocols::ProtocolChoice;
 use mpc_core::Security;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -18,12 +19,11 @@ use signal_hook::iterator::Signals;
 
 use super::{DEFAULT, servers};
 use crate::{
-    Error, Result,
+    base::{Error, Result, format::table},
     cluster::{self, Plan},
     config::{ClientConfig, PORT, PartyConfig},
     links,
-    output::{Output, table},
-    protocols::ProtocolChoice,
+    output::Output,
     wire::Link,
 };
 

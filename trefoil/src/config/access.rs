@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check_name;
+use crate::base::check::check_name;
 
 /// The clients' rights at a server, by the names in their certificates. All servers must allow what
 /// is done. The owner of a model decides which clients may run it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::check_range;
+use crate::base::check::check_range;
 
 /// Bounds of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

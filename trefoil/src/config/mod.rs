@@ -1,7 +1,6 @@
 //! The TOML files of parties and clients. Unknown keys are refused, paths are relative to the file.
 
 mod access;
-mod check;
 mod limits;
 
 use std::{
@@ -11,21 +10,19 @@ use std::{
     time::Duration,
 };
 
+use cluster_protocols::{Computing, ProtocolChoice};
 use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security, Settings, TruncationMode};
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::base::{
     Error, Result,
-    cluster::Files,
+    check::{check_address, check_range},
+    encryption::StoreKey,
     log,
-    protocols::{Computing, ProtocolChoice},
-    store::StoreKey,
 };
 
 pub use access::Access;
-use check::check_range;
-pub use check::{check_address, check_name};
 pub use limits::Limits;
 
 /// The default port of party 0.
@@ -154,6 +151,28 @@ pub enum StoreSettings {
     Command(Vec<String>),
 }
 
+/// The files by which a member proves its role and knows others.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    /// The authority's certificate.
+    pub authority: &'a Path,
+    /// The member's certificate.
+    pub certificate: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+    /// The list of revoked certificates, if there is one.
+    pub revoked: Option<&'a Path>,
+    /// The source of the key that may encrypt the private key.
+    pub store: Option<&'a StoreSettings>,
+}
+
+impl<'a> Files<'a> {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &'a Path> {
+        [self.authority, self.certificate, self.key].into_iter().chain(self.revoked)
+    }
+}
+
 /// The file of one client, `client.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,6 +218,19 @@ pub struct DealerConfig {
     pub certificate: PathBuf,
     /// Its private key (PEM), readable by its owner alone.
     pub key: PathBuf,
+}
+
+impl StoreSettings {
+    /// The key.
+    ///
+    /// # Errors
+    /// As [`StoreKey::read`] and [`StoreKey::of_command`].
+    pub fn key(&self) -> Result<StoreKey> {
+        match self {
+            Self::Key(file) => StoreKey::read(file),
+            Self::Command(words) => StoreKey::of_command(words),
+        }
+    }
 }
 
 impl DealerConfig {
@@ -278,7 +310,7 @@ impl PartyConfig {
     /// # Errors
     /// As [`StoreKey::read`] and [`StoreKey::of_command`].
     pub fn store_key(&self) -> Result<Option<StoreKey>> {
-        self.store.as_ref().map(StoreKey::of).transpose()
+        self.store.as_ref().map(StoreSettings::key).transpose()
     }
 
     /// The names under which operators' tools ask this server.
@@ -562,15 +594,5 @@ mod tests {
     fn a_missing_file_says_which_command_makes_it() {
         let error = PartyConfig::read(Path::new("nowhere/party.toml")).unwrap_err();
         assert!(error.to_string().contains("trefoil cluster init"));
-    }
-
-    #[test]
-    fn names_that_are_paths_are_refused() {
-        for name in ["", ".", "..", "a/b", "../x", "-x", "a b", "ä", &"x".repeat(65)] {
-            assert!(check_name("model", name).is_err(), "{name}");
-        }
-        for name in ["a", "lenet-5", "v1.2_x", "9"] {
-            check_name("model", name).unwrap();
-        }
     }
 }

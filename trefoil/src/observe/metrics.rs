@@ -126,7 +126,7 @@ impl Metrics {
             ("trefoil_models_damaged", "Models that cannot be served.", state.damaged.len() as f64),
         ];
         let name = "process_resident_memory_bytes";
-        let resident = crate::memory::resident();
+        let resident = crate::base::memory::resident();
         let resident = resident.map(|bytes| (name, "Memory of the process.", bytes as f64));
         for (name, help, value) in gauges.into_iter().chain(resident) {
             head(&mut page, name, help, "gauge");

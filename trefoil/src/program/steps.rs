@@ -5,7 +5,10 @@ use nn_layers::{Caches, Observer, Sizes};
 use ring_arith::Shape;
 
 use super::{Program, refused};
-use crate::{Digest, Longer, Result, Shares};
+use crate::{
+    about::Longer,
+    base::{Digest, Result, Shares},
+};
 
 /// The most steps of a conversation in one job.
 const MOST_STEPS: usize = 1024;
@@ -55,7 +58,7 @@ impl Program {
     /// The same network with programs for steps of more positions.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) if one has other weights, keeps or takes other values, or if two have steps
+    /// [`Error::Refused`](crate::base::Error::Refused) if one has other weights, keeps or takes other values, or if two have steps
     /// of the same length.
     pub fn with_longer(mut self, mut longer: Vec<Self>) -> Result<Self> {
         if longer.len() > MOST_LENGTHS {
@@ -125,10 +128,10 @@ impl Program {
     }
 
     /// Checks a client's steps behind `at` positions: `inputs` are the shapes of the inputs of the first steps, one step after
-    /// the other. `goes_on` is true if the others may go on from results ([`goes_on`](crate::About::goes_on)).
+    /// the other. `goes_on` is true if the others may go on from results ([`goes_on`](crate::about::About::goes_on)).
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) that states what a step takes.
+    /// [`Error::Refused`](crate::base::Error::Refused) that states what a step takes.
     pub fn steps(&self, inputs: &[Shape], all: usize, at: usize, goes_on: bool) -> Result<Steps> {
         let each = self.plan.step_inputs().count();
         if !(1..=MOST_STEPS).contains(&all) {
@@ -198,7 +201,7 @@ impl Program {
     /// Bytes that a server keeps of a conversation of this many positions, of shares with this number of components.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) if the plan does not serve so many.
+    /// [`Error::Refused`](crate::base::Error::Refused) if the plan does not serve so many.
     pub fn kept_bytes(&self, positions: usize, components: usize) -> Result<u64> {
         let words = self.plan.state_words(self.sizes_behind(positions)).map_err(refused)?;
         // The components of a word, and their sum, which products keep.

@@ -8,9 +8,8 @@ use ring_arith::EngineTensor;
 
 use super::Core;
 use crate::{
-    Digest, Error, Id, Result, Shares,
     audit::Event,
-    config::check_name,
+    base::{Digest, Error, Id, Result, Shares, check::check_name},
     store::{Content, Entry, Manifest, Readers},
     training::{Decision, Halt, Used},
 };

@@ -9,7 +9,7 @@ use mpc_core::{Deal, Held, Operand, Protocol, Sharing};
 
 use super::Core;
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    base::{Digest, Error, Id, Result, Shares},
     program::{Program, shapes_of},
     store::{Manifest, Store},
 };

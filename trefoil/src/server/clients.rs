@@ -21,8 +21,9 @@ use super::{
     tapes::{Candidate, candidates},
 };
 use crate::{
-    About, Digest, Error, Id, Result, Shares,
+    about::About,
     audit::Event,
+    base::{Digest, Error, Id, Result, Shares},
     local,
     program::{NO_TAPES, Program, weight_sharing},
     queue::Joins,
@@ -124,7 +125,7 @@ impl Visit<'_> {
         }
         match request {
             Request::Ping => {
-                let program = crate::PROGRAM.to_owned();
+                let program = crate::base::PROGRAM.to_owned();
                 let security = self.core.computing.settings.security;
                 say(self.channel, &Reply::Pong { party: self.core.me, program, security })
             }

@@ -4,7 +4,7 @@ use net::{Party, Transport};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    Error, Result,
+    base::{Error, Result},
     store::{Holding, Repair, Store, repairs},
 };
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mpc_core::{SecretTensor, ServerProtocol};
 use nn_layers::{Caches, Plan};
 
-use crate::{Error, Id, Result};
+use crate::base::{Error, Id, Result};
 
 /// In every reply to a client whose conversation is not here, or not of this model any more.
 pub(crate) const GONE: &str = "send its text again";

@@ -7,7 +7,7 @@ use super::{
     trainings::Derived,
 };
 use crate::{
-    Digest, Error, Id, Result,
+    base::{Digest, Error, Id, Result},
     store::{Content, Readers},
     training::{Halt, Run, RunSpec},
     wire::{Reply, Request, check_upload, receive_bytes, say},

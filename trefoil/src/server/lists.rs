@@ -2,7 +2,7 @@
 
 use super::{Core, Job, Phase, Queue, Running, access::sees, clients::Visit};
 use crate::{
-    Error, Id, Result,
+    base::{Error, Id, Result},
     store::{Content, Entry, Manifest},
     training::Spent,
     watch::Place,

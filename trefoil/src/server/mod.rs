@@ -32,18 +32,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cluster_protocols::Computing;
 use gpu_kernels::AnyEngine;
 use mpc_core::Sharing;
 use net::{Identity, LeftOut, LogLimit};
 use ring_arith::Engine;
 
 use crate::{
-    Error, Id, Result,
     audit::{Audit, Event, JobLine},
+    base::{Error, Id, Result},
     certificates::{self, CertificateEnd},
     config::{Access, Limits},
     observe::{Metrics, Outcome as Ended},
-    protocols::Computing,
     queue::{Follower, Full, Leader},
     store::Store,
     tapes::Shelf,
@@ -167,7 +167,7 @@ impl Server {
     /// Begins the audit log's account of this run of the server.
     pub(crate) fn record_start(&self) {
         let engine = self.engine();
-        let program = crate::PROGRAM;
+        let program = crate::base::PROGRAM;
         self.0.audit.record(&Event::Started { program, engine: &engine });
     }
 
@@ -217,7 +217,7 @@ impl Server {
         let state = core.state();
         Ok(Status {
             party: core.me,
-            program: crate::PROGRAM.to_owned(),
+            program: crate::base::PROGRAM.to_owned(),
             up_seconds: core.started.elapsed().as_secs(),
             engine: self.engine(),
             link: state.link.clone(),

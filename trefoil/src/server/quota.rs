@@ -11,7 +11,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{Error, Result, config::Limits};
+use crate::{
+    base::{Error, Result},
+    config::Limits,
+};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;

@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cluster_protocols::with_protocol;
+
 use super::{
     Core, Ending, Failure, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
@@ -18,9 +20,8 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    Error, Id, Result,
+    base::{Error, Id, Result},
     config::Limits,
-    protocols::with_protocol,
     queue::{Answer, Turn},
     watch::{Place, Watched},
     wire::{Link, Stage, VERSION},
@@ -444,7 +445,7 @@ struct Run<'a, 'b, P: ServerProtocol> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Digest;
+    use crate::base::Digest;
 
     #[test]
     fn several_steps_of_a_training_may_run_for_three_times_its_limit_and_one_as_long_as_any_job() {

@@ -11,7 +11,7 @@ use net::Canceller;
 
 use super::{jobs::Work, quota::Reserved};
 use crate::{
-    Digest, Id,
+    base::{Digest, Id},
     queue::{Follower, Joins, Leader},
     watch::Watched,
     wire::{Cost, JobState, Link},

@@ -1,5 +1,6 @@
 //! Answers from a dealer's tapes, at one of two servers.
 
+use cluster_protocols::{Tape, TapePlayer, start_with_tape};
 use mpc_core::{Deal, Operand, Protocol, Released, ServerProtocol};
 use net::Session;
 use nn_layers::Observer;
@@ -7,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Core, cache::Loaded};
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    base::{Digest, Error, Id, Result, Shares},
     program::Program,
-    protocols::{Tape, TapePlayer, start_with_tape},
     store::Manifest,
     tapes::{Labelled, Shelf, TapeState, digest, shown_name},
     watch::Watched,

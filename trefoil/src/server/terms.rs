@@ -8,7 +8,10 @@ use net::{PairKey, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::{cache::Hashes, tapes::Candidate};
-use crate::{Digest, Id, wire::VERSION};
+use crate::{
+    base::{Digest, Id},
+    wire::VERSION,
+};
 
 /// All that is public and that the streams and messages of a job depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +72,7 @@ impl Terms {
         request: Digest,
         model: Option<(Id, Digest)>,
     ) -> Self {
-        let program = crate::PROGRAM.to_owned();
+        let program = crate::base::PROGRAM.to_owned();
         Self { wire: VERSION, program, options, number, request, model }
     }
 
@@ -205,10 +208,10 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use cluster_protocols::ProtocolChoice;
     use rss_protocols::Replicated;
 
     use super::*;
-    use crate::protocols::ProtocolChoice;
 
     const PARTIES: usize = 3;
 

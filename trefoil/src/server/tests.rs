@@ -26,7 +26,8 @@ use rss_protocols::Replicated;
 
 use super::*;
 use crate::{
-    About, Digest, Shares,
+    about::About,
+    base::{Digest, Shares},
     client::{Client, NewModel, Watch},
     config::AuditLog,
     import::{Imported, plan},
@@ -136,7 +137,8 @@ fn model(weights: [f64; 6]) -> Imported {
     let w = graph.weight("w", HostTensor::new([3, 2], weights.to_vec()).unwrap());
     let y = graph.add("y", matmul(), &[x, w]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+        .unwrap()
 }
 
 /// A model that takes far longer than a test.
@@ -147,7 +149,8 @@ fn endless() -> Imported {
         x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
     }
     graph.output("y", x);
-    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+        .unwrap()
 }
 
 /// A model that takes far longer than a test, and in which nothing is sent: sums alone.
@@ -165,7 +168,8 @@ fn silent() -> Imported {
     let few = Op::Slice { axis: 1, start: 0, end: Dim::Fixed(2), step: 1 };
     let y = graph.add("few", few, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+        .unwrap()
 }
 
 /// A model that makes much of little: one word for each example, widened to 2^26.
@@ -179,7 +183,8 @@ fn wide() -> Imported {
     let sum = Op::Reduce { kind: nn_layers::Reduce::Sum, axes, keep: true };
     let y = graph.add("sum", sum, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), Vec::new()).unwrap()
+    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+        .unwrap()
 }
 
 /// The same model, whose weights every server has in the clear.
@@ -265,7 +270,7 @@ fn a_model_of_a_vector_takes_it_as_one_example() {
     let y = graph.add("y", Op::Unary(Unary::Relu), &[x]).unwrap();
     graph.output("y", y);
     let vector =
-        plan("test", &graph, &PlanOptions::default(), crate::Preprocess::default(), vec![]);
+        plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), vec![]);
     let vector = vector.unwrap();
     assert!(vector.about.whole && vector.about.inputs[0].dims == [3]);
     let mut client = world.client("alice");

@@ -15,7 +15,7 @@ use ring_arith::Shape;
 
 use super::{Core, access::bytes_held, cache::Hashes, jobs::Offer};
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    base::{Digest, Error, Id, Result, Shares},
     program::{Program, shapes_of},
     store::{Charge, Content, Manifest, NewItem, Opened, Readers},
     training::{Budget, DataSet, Run, Seen, Training, beside, concat, plan_digest},

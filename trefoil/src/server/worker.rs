@@ -17,7 +17,11 @@ use super::{
     terms::{Marks, Proposal, Tally, Terms},
     trainings::{Progress, Trainings},
 };
-use crate::{Digest, Error, Id, Result, store::Manifest, watch::Watched};
+use crate::{
+    base::{Digest, Error, Id, Result},
+    store::Manifest,
+    watch::Watched,
+};
 
 /// Runs jobs within one session, by the protocol `P`.
 pub(super) struct Worker<'a, P: ServerProtocol> {

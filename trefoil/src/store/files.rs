@@ -1,8 +1,8 @@
-//! Files that are there as a whole or not at all, and readable by their owner alone.
+//! The files of a version: shares as safetensors, and sums by which changes are found.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    fs::{self, File},
+    io::{self, Read},
     path::Path,
 };
 
@@ -10,28 +10,12 @@ use bytes::Bytes;
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::{
-    FileSum,
-    seal::{Place, StoreKey},
+use super::FileSum;
+use crate::base::{
+    Error, Result, Shares,
+    encryption::{Place, StoreKey},
+    files::write_synced,
 };
-use crate::{Error, Result, Shares};
-
-pub(super) fn files_in(folder: &Path) -> Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|cause| Error::file(folder, cause))?,
-    };
-    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-    Ok(entries.filter_map(name).collect())
-}
-
-pub(super) fn remove_if_there(path: &Path) -> Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(cause) => Err(Error::file(path, cause)),
-    }
-}
 
 pub(super) fn read_checked(path: &Path, sum: &FileSum) -> Result<Vec<u8>, String> {
     let bytes = fs::read(path).map_err(|cause| cause.to_string())?;
@@ -60,18 +44,6 @@ pub(super) fn sum_of(path: &Path) -> Result<FileSum> {
         }
     }
     Ok(FileSum { bytes, blake3: hash.finalize().to_hex().to_string() })
-}
-
-/// Writes a file as a whole, or leaves what was there.
-pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_added_extension("tmp");
-    let write = || {
-        let mut file = create_private(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|cause| Error::file(path, cause))
 }
 
 /// The key by which a file is sealed, and what it is.
@@ -128,42 +100,4 @@ pub fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
         names.map(|name| tensor(&format!("{index:06}.{name}"))).collect()
     };
     (0..file.len() / components).map(held).collect()
-}
-
-pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
-    // Not every system can open a folder; where it cannot, the rename itself has to do.
-    match File::open(folder) {
-        Ok(file) => file.sync_all().map_err(|cause| Error::file(folder, cause)),
-        Err(_) => Ok(()),
-    }
-}
-
-/// A new file that only its owner may read.
-pub(super) fn create_private(path: &Path) -> io::Result<File> {
-    open_private(OpenOptions::new().write(true).create(true).truncate(true), path)
-}
-
-/// Opens a file to be read and added to, which is made if it is not there.
-pub(crate) fn append_private(path: &Path) -> io::Result<File> {
-    open_private(OpenOptions::new().read(true).append(true).create(true), path)
-}
-
-/// Makes a file to be written and read, which must not be there.
-pub(crate) fn new_private(path: &Path) -> io::Result<File> {
-    open_private(OpenOptions::new().read(true).write(true).create_new(true), path)
-}
-
-fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.open(path)
-}
-
-pub(super) fn make_private(folder: &Path) -> Result<()> {
-    #[cfg(unix)]
-    {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(folder, mode).map_err(|cause| Error::file(folder, cause))?;
-    }
-    Ok(())
 }

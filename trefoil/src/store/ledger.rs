@@ -12,12 +12,12 @@ use std::{
 use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{
-    files::{files_in, sync_folder},
-    manifest::{read_sealed, write_sealed},
-};
+use super::manifest::{read_sealed, write_sealed};
 use crate::{
-    Digest, Error, Result,
+    base::{
+        Digest, Error, Result,
+        files::{files_in, sync_folder},
+    },
     training::{Budget, Spent},
 };
 

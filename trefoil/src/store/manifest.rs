@@ -5,9 +5,9 @@ use std::{fmt, fs, io, path::Path, time::SystemTime};
 use mpc_core::Sharing;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::files::write_synced;
 use crate::{
-    About, Error, Id, Result,
+    about::About,
+    base::{ClusterId, Error, Id, Result, files::write_synced},
     program::weight_sharing,
     training::{DataSet, Run},
 };
@@ -18,12 +18,6 @@ const FORMAT: u32 = 3;
 /// The first bytes of every manifest; the layout's number and the hash of what follows come after
 /// it.
 const MAGIC: &str = "trefoil-manifest";
-
-/// The cluster that a store belongs to: a hash of its authority's public key. So members that are issued by the same
-/// authority have the same, also after certificates were renewed, and operators need not type it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ClusterId(Id);
 
 /// The owner of a store. Kept beside the models and in each manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,23 +167,6 @@ impl Manifest {
     fn is_no(&self, wanted: &str) -> Error {
         let kind = self.content.kind();
         Error::refused(format_args!("`{}`", self.name), format_args!("is a {kind}, not a {wanted}"))
-    }
-}
-
-impl ClusterId {
-    /// The cluster of an authority with this public key.
-    #[must_use]
-    pub fn of_key(authority: &[u8]) -> Self {
-        let hash = blake3::derive_key("trefoil 2026 cluster", authority);
-        let mut id = [0; 16];
-        id.copy_from_slice(&hash[..16]);
-        Self(Id::from(id))
-    }
-}
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -15,7 +15,6 @@ mod ledger;
 mod manifest;
 mod rekey;
 mod repair;
-mod seal;
 #[cfg(test)]
 mod tests;
 
@@ -28,23 +27,21 @@ use std::{
     time::SystemTime,
 };
 
-pub use files::parse_shares;
-pub(crate) use files::{append_private, new_private, sync_folder, write_synced};
-use files::{files_in, make_private, read_checked, remove_if_there, sum_of, write_shares};
-pub use ledger::{Charge, Counts, Ledger, Opened};
-pub use manifest::{
-    ClusterId, Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal,
-};
-use manifest::{now, read_sealed, write_sealed};
-pub use repair::{Holding, Repair, repairs};
-pub use seal::StoreKey;
-pub(crate) use seal::{Place, is_sealed, opened, rekeyed};
-
 use crate::{
-    Error, Id, Result, Shares,
-    config::check_name,
+    base::{
+        Error, Id, Result, Shares,
+        check::check_name,
+        encryption::{Place, StoreKey, opened},
+        files::{files_in, make_private, remove_if_there, sync_folder, write_synced},
+    },
     training::{Decision, Halt, Run},
 };
+pub use files::parse_shares;
+use files::{read_checked, sum_of, write_shares};
+pub use ledger::{Charge, Counts, Ledger, Opened};
+pub use manifest::{Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal};
+use manifest::{now, read_sealed, write_sealed};
+pub use repair::{Holding, Repair, repairs};
 
 /// The suffix of a manifest that is not yet current.
 const STAGED: &str = "staged";

@@ -3,12 +3,15 @@
 use std::fs;
 
 use super::{
-    MANIFEST, Manifest, Part, Place, Store, StoreKey, damaged,
-    files::{files_in, read_checked, remove_if_there, sum_of},
+    MANIFEST, Manifest, Part, Store, damaged,
+    files::{read_checked, sum_of},
     manifest::write_sealed,
-    rekeyed, sync_folder, write_synced,
 };
-use crate::{Error, Result};
+use crate::base::{
+    Error, Result,
+    encryption::{Place, StoreKey, rekeyed},
+    files::{files_in, remove_if_there, sync_folder, write_synced},
+};
 
 /// The suffix of files that a rekeying has written.
 const REKEYED: &str = "rekeyed";

@@ -4,11 +4,11 @@ use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    MANIFEST, STAGED, Store,
+use super::{MANIFEST, STAGED, Store};
+use crate::base::{
+    Id, Result,
     files::{files_in, remove_if_there},
 };
-use crate::{Id, Result};
 
 /// The versions that one server has under one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Store {
     /// All entries, by name.
     ///
     /// # Errors
-    /// [`crate::Error::File`] if the folder cannot be read.
+    /// [`crate::base::Error::File`] if the folder cannot be read.
     pub fn inventory(&self) -> Result<Vec<Holding>> {
         let mut holdings = Vec::new();
         for name in self.names()? {

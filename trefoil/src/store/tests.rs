@@ -5,8 +5,11 @@ use std::{fs, path::PathBuf};
 use ring_arith::{Shape, Tensor};
 
 use super::*;
-use crate::About;
-use crate::testing::{folder, holder};
+use crate::{
+    about::About,
+    base::ClusterId,
+    testing::{folder, holder},
+};
 
 fn shares(value: u64) -> Shares {
     let tensor = |words: Vec<u64>| Tensor::new(Shape::new([words.len()]).unwrap(), words).unwrap();

@@ -3,7 +3,11 @@
 use models::data::TableFormat;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, about::NAME, output::table, store::Range};
+use crate::{
+    about::NAME,
+    base::{Error, Result, format::table},
+    store::Range,
+};
 
 /// The most columns of a table.
 const COLUMNS: usize = 4096;

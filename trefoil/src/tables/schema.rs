@@ -9,7 +9,12 @@ use super::{
     Codes, Layout, TableOptions,
     column::{Column, is_missing, plain_number, shown},
 };
-use crate::{About, Error, Input, Result, images::read_file, store::Range};
+use crate::{
+    about::{About, Input},
+    base::{Error, Result},
+    images::read_file,
+    store::Range,
+};
 
 /// The largest schema that is read, in bytes.
 const FILE: u64 = 4 << 20;

@@ -9,11 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cluster_protocols::Tape;
 use net::{Identity, Role, Trust};
 use serde::{Deserialize, Serialize};
 
 use super::shown_name;
-use crate::{Digest, Error, Result, protocols::Tape, store::write_synced};
+use crate::base::{Digest, Error, Result, files::write_synced};
 
 /// The kind of statement.
 const CONTEXT: &str = "trefoil 2026 a dealer's statement of a tape";

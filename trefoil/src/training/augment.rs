@@ -7,7 +7,7 @@ use nn_layers::HostTensor;
 use ring_arith::{Shape, View};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// Sets the coins of a step apart from those of dropouts, whose places stay below it.
 const PLACE: u64 = 1 << 63;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{openings::Conditions, privacy::Budget};
 use crate::{
-    Error, Result, Shares,
+    base::{Error, Result, Shares},
     tables::{Column, check_columns, check_size},
 };
 

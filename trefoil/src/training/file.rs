@@ -11,7 +11,11 @@ use ring_arith::Tensor;
 use serde::Deserialize;
 
 use super::{Augment, Course, Openings, RunSpec, Used};
-use crate::{Error, Preprocess, Result, config::check_name, import};
+use crate::{
+    about::Preprocess,
+    base::{Error, Result, check::check_name},
+    import,
+};
 
 /// The file that describes a training.
 #[derive(Debug, Clone, Deserialize)]

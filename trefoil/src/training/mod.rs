@@ -26,7 +26,7 @@ pub use privacy::{Budget, DELTA, Spent};
 pub use rows::{Rows, classes_of, real};
 pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The most steps of a training.
 const MAX_STEPS: u64 = 1 << 31;

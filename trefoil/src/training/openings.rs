@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::privacy::Budget;
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The most steps after which weights are opened.
 const MOST: usize = 1000;

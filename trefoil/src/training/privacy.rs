@@ -3,7 +3,7 @@
 use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The privacy budget of all runs on a data set together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

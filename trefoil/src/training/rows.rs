@@ -7,7 +7,8 @@ use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 use super::RowTensor;
 use crate::{
-    Error, Input, Preprocess, Result,
+    about::{Input, Preprocess},
+    base::{Error, Result},
     images::{self, Image, Reading, from_table},
     tables::{Column, Layout, Schema, TableOptions},
 };

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
 use crate::{
-    About, Digest, Error, Id, Preprocess, Result,
-    config::check_name,
+    about::{About, Preprocess},
+    base::{Digest, Error, Id, Result, check::check_name},
     tables::{Column, check_alike},
 };
 use nn_layers::train::TrainPlan;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::states::{Cost, DataState, JobState, ModelState, RunState, Status};
 use crate::{
-    Digest, Id,
+    base::{Digest, Id},
     store::{Range, Readers},
     training::{DataSet, Decision, Halt, RunSpec},
     watch::Place,

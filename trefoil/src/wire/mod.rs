@@ -25,7 +25,7 @@ pub use states::{
 
 use mpc_core::{Parcel, ParcelKey, deal::Contents};
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The version of this protocol.
 pub const VERSION: u32 = 7;
@@ -137,7 +137,7 @@ pub fn parse<T: Header>(frame: &[u8]) -> Result<T> {
             "the other side speaks version {} of the protocol, and this program (trefoil {}) version \
              {VERSION}; run the same program on all machines",
             version.trefoil,
-            crate::PROGRAM
+            crate::base::PROGRAM
         )));
     }
     let message: Versioned<T> =

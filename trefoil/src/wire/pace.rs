@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Channel;
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// The time that one side waits: for each frame, and for the whole of what was announced.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    About, Id,
+    about::About,
+    base::Id,
     certificates::CertificateEnd,
     store::{Range, Readers},
     tapes::TapeState,

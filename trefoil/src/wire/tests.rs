@@ -7,7 +7,7 @@ use ring_arith::EngineTensor;
 use rss_protocols::Replicated;
 
 use super::*;
-use crate::{Id, store::Readers, testing::connection};
+use crate::{base::Id, store::Readers, testing::connection};
 
 const LIMIT: Duration = Duration::from_secs(10);
 

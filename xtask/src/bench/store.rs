@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result};
 use ring_arith::{Shape, Tensor};
 use trefoil::{
-    Id, Shares,
-    store::{ClusterId, Content, Holder, Manifest, NewItem, Readers, Store, StoreKey},
+    ClusterId, Id, Shares, StoreKey,
+    store::{Content, Holder, Manifest, NewItem, Readers, Store},
 };
 
 use super::Bench;

@@ -9,11 +9,12 @@ use ring_arith::{FixedPoint, FracBits, Tensor};
 use serde::Serialize;
 
 use crate::{
-    Error, Preprocess, Result,
+    about::Preprocess,
+    base::{Error, Result, format::seconds},
     cli::Demo,
     import::{self, Imported},
     local,
-    output::{Output, seconds},
+    output::Output,
     profile::Total,
 };
 
@@ -190,7 +191,7 @@ fn text(report: &Report) -> String {
         report.largest_error_of_a_logit,
         seconds(report.cost.seconds),
         seconds(report.seconds_per_image),
-        crate::output::bytes(report.bytes_per_image),
+        crate::base::format::bytes(report.bytes_per_image),
         report.cost.rounds,
     )
 }

@@ -15,10 +15,13 @@ use serde::Serialize;
 
 use super::{IMAGES, SIDE, best, number};
 use crate::{
-    Error, Result,
+    base::{
+        Error, Result,
+        format::{bytes, seconds},
+    },
     cli::Demo,
     local::{self, Epoch},
-    output::{Output, bytes, seconds},
+    output::Output,
     profile::Total,
     program::Program,
     training::{Augment, Course, Training},

@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::model::remove_named;
 use crate::{
-    Digest, Error, Result,
+    base::{Digest, Error, Result, format::table},
     cli::{Global, Run},
     client::{Client, agree_on_item},
     images::read_file,
     links,
-    output::{Output, table},
+    output::Output,
     training::{Decision, Halt},
     wire::RunState,
 };

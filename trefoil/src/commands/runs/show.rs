@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{progress, shown};
 use crate::{
-    Result,
+    base::{Result, format::table},
     client::agree_on_item,
-    output::{Output, table},
+    output::Output,
     training::{Augment, Budget, DELTA, Flow, Run, Training, tensors},
     wire::{DataState, RunState},
 };

@@ -5,7 +5,7 @@ use mpc_core::ServerProtocol;
 
 use super::{Agreed, JobInfo, Kind};
 use crate::{
-    Digest, Result,
+    base::{Digest, Result},
     server::{Outcome, Output, worker::Worker},
     store::Readers,
     training::Decision,

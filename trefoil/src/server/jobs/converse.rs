@@ -11,7 +11,7 @@ use super::{
     infer::{ReadyModel, only},
 };
 use crate::{
-    Id, Result, Shares,
+    base::{Id, Result, Shares},
     program::{Given, Steps, shapes_of},
     server::{Outcome, Output, conversations::Behind, worker::Worker},
 };

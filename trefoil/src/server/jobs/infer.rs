@@ -8,7 +8,7 @@ use nn_layers::{Observer, Sizes};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
 use crate::{
-    Digest, Error, Id, Result, Shares,
+    base::{Digest, Error, Id, Result, Shares},
     program::Program,
     server::{
         Core, Job, Outcome, Output,

@@ -11,7 +11,7 @@ use gpu_kernels::AnyEngine;
 use mpc_core::{Held, ServerProtocol, Sharing};
 
 use super::{Outcome, cache::Hashes, tapes::Candidate, terms::Proposal, worker::Worker};
-use crate::{Digest, Id, Result};
+use crate::base::{Digest, Id, Result};
 
 pub(super) use access::{Decide, Remove, Share};
 pub(super) use converse::{Close, Extend};

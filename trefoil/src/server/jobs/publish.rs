@@ -7,7 +7,7 @@ use mpc_core::ServerProtocol;
 
 use super::{Agreed, JobInfo, Kind};
 use crate::{
-    Digest, Id, Result,
+    base::{Digest, Id, Result},
     server::{
         Outcome, Output,
         trainings::Progress,

@@ -6,7 +6,7 @@ use mpc_core::ServerProtocol;
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
-    Id, Result, Shares,
+    base::{Id, Result, Shares},
     server::{Outcome, Output, access::bytes_held, worker::Worker},
     store::{Content, NewItem, Readers},
 };

@@ -7,8 +7,8 @@ use mpc_core::{ServerProtocol, ShareTensor, TruncationMode};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
-    Digest, Error, Id, Result,
     audit::{Event, Opening},
+    base::{Digest, Error, Id, Result},
     server::{
         Core, Outcome, Output,
         trainings::{Progress, Slice},

@@ -2,7 +2,7 @@
 
 use std::{fs, hint::black_box};
 
-use crate::{Error, Result};
+use super::{Error, Result};
 
 /// Has the system write no image of this process's memory when it dies, and let no other process of the same user read
 /// it: keys and shares are in it.

@@ -38,9 +38,24 @@ pub fn check_address(what: &str, address: &str) -> Result<(), String> {
     ))
 }
 
-pub(super) fn check_range(key: &str, value: u64, low: u64, high: u64) -> Result<(), String> {
+pub(crate) fn check_range(key: &str, value: u64, low: u64, high: u64) -> Result<(), String> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
     Err(format!("`{key}` is {value}; it must be between {low} and {high}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_paths_are_refused() {
+        for name in ["", ".", "..", "a/b", "../x", "-x", "a b", "ä", &"x".repeat(65)] {
+            assert!(check_name("model", name).is_err(), "{name}");
+        }
+        for name in ["a", "lenet-5", "v1.2_x", "9"] {
+            check_name("model", name).unwrap();
+        }
+    }
 }

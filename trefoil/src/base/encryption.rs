@@ -10,7 +10,7 @@ use std::{fmt, fs, path::Path, process::Command};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::{Error, Id, Result, config::StoreSettings, id::fill_random};
+use super::{Error, Id, Result, files::check_private, id::fill_random};
 
 /// The first bytes of every sealed file.
 const MAGIC: &[u8; 16] = b"trefoil-sealed 1";
@@ -62,23 +62,12 @@ impl StoreKey {
         Ok(text)
     }
 
-    /// The key that a server's settings name.
-    ///
-    /// # Errors
-    /// As [`StoreKey::read`] and [`StoreKey::of_command`].
-    pub fn of(settings: &StoreSettings) -> Result<Self> {
-        match settings {
-            StoreSettings::Key(file) => Self::read(file),
-            StoreSettings::Command(words) => Self::of_command(words),
-        }
-    }
-
     /// Reads a key file, which its owner alone may read.
     ///
     /// # Errors
     /// [`Error::Config`] if it cannot be read, others may read it, or it is not a key.
     pub fn read(path: &Path) -> Result<Self> {
-        crate::cluster::check_private(path)?;
+        check_private(path)?;
         let bad = |reason: String| Error::config(path.display(), reason);
         let text =
             fs::read_to_string(path).map_err(|cause| bad(format!("cannot be read: {cause}")))?;

@@ -6,7 +6,7 @@ use tracing_subscriber::{
     Layer, Registry, filter::Targets, layer::SubscriberExt, reload, util::SubscriberInitExt,
 };
 
-use crate::{Error, Result};
+use super::{Error, Result};
 
 /// The handle that changes the level of the process's log.
 static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();

@@ -1,11 +1,11 @@
-//! Names of jobs, and hashes of what is public about them.
+//! Names of jobs and clusters, and hashes of what is public about them.
 
 use std::{fmt, str::FromStr};
 
 use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Error, Result};
+use super::{Error, Result};
 
 /// The random name of a job; of a `put`, also the version of the model it makes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,6 +146,29 @@ impl Serialize for Id {
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The cluster that a store belongs to: a hash of its authority's public key. So members that are issued by the same
+/// authority have the same, also after certificates were renewed, and operators need not type it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(Id);
+
+impl ClusterId {
+    /// The cluster of an authority with this public key.
+    #[must_use]
+    pub fn of_key(authority: &[u8]) -> Self {
+        let hash = blake3::derive_key("trefoil 2026 cluster", authority);
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash[..16]);
+        Self(Id::from(id))
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
