@@ -60,7 +60,7 @@ pub(crate) fn queue(input: &[u8]) -> bool {
 
 /// A plan that is taken for sound is described, and run where it is small.
 pub(crate) fn plan(input: &[u8]) -> bool {
-    let Ok(program) = trefoil::program::Program::parse(input) else { return false };
+    let Ok(program) = trefoil::model::Program::parse(input) else { return false };
     let plan = program.plan();
     program.about(trefoil::Preprocess::default(), Vec::new()).expect("a plan describes itself");
     let batch = plan.fixed_batch().unwrap_or(1);
@@ -238,7 +238,13 @@ fn written(input: &[u8], ending: &str) -> PathBuf {
 pub(crate) fn onnx(input: &[u8]) -> bool {
     let Ok(graph) = models::onnx::import(input, &ImportOptions::default()) else { return false };
     let preprocess = trefoil::Preprocess::default();
-    let _ = trefoil::import::plan("model", &graph, &PlanOptions::default(), preprocess, Vec::new());
+    let _ = trefoil::model::import::plan(
+        "model",
+        &graph,
+        &PlanOptions::default(),
+        preprocess,
+        Vec::new(),
+    );
     true
 }
 

@@ -14,11 +14,11 @@ use safetensors::{Dtype, tensor::TensorView};
 use trefoil::{
     About, ClusterId, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text,
     certificates::CertificateEnd,
+    model::{Column, Range},
     protocols::ProtocolChoice,
     queue::{Answer, Held, Turn},
     saved::SavedShare,
-    store::{Content, FileSum, Holder, Manifest, Range, Readers},
-    tables::Column,
+    store::{Content, FileSum, Holder, Manifest, Readers},
     tapes::TapeState,
     training::{
         Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec,
@@ -361,8 +361,13 @@ pub(crate) fn train_requests() -> Vec<Vec<u8>> {
 /// The plans of the shipped networks.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
     let plan = |bytes: &Vec<u8>| {
-        let imported =
-            trefoil::import::from_bytes("seed", bytes, 20, Preprocess::default(), Vec::new());
+        let imported = trefoil::model::import::from_bytes(
+            "seed",
+            bytes,
+            20,
+            Preprocess::default(),
+            Vec::new(),
+        );
         imported.and_then(|imported| imported.program.to_bytes()).ok()
     };
     onnx().iter().filter_map(plan).filter(|plan| plan.len() as u64 <= FILE).collect()

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use trefoil::{Text, client::Talk, text::Tokenizer};
+use trefoil::{Text, client::Talk, inputs::Tokenizer};
 
 use crate::errors::Failure;
 

@@ -19,11 +19,10 @@ use trefoil::{
     About, Id, Preprocess, check_name,
     client::{Client, NewModel, Talk, Watch, agree_on_line},
     config::ClientConfig,
-    images::{self, Reading},
+    inputs::{self, Reading, Schema, TableOptions, Tokenizer, text_of},
     links,
-    store::{Range, Readers},
-    tables::{Column, Schema, TableOptions},
-    text::{Tokenizer, text_of},
+    model::{Column, Range},
+    store::Readers,
     training::{Augment, Budget, Conditions, Course, RowTensor, Rows},
 };
 
@@ -160,7 +159,7 @@ fn of_table(
         table: options,
         label: about.label.as_ref(),
     };
-    let inputs = images::of_all_inputs(Path::new(FRAME), table, about, &how)?;
+    let inputs = inputs::of_all_inputs(Path::new(FRAME), table, about, &how)?;
     let each = inputs.into_iter().zip(&about.inputs).map(|(rows, input)| {
         let dims = about.shape_of(rows.len(), &input.dims);
         (dims, rows.into_iter().flat_map(|row| row.values).collect())
@@ -179,7 +178,7 @@ fn by_columns(
         }
         let bad = |reason| Failure::input(format!("input `{}`: {reason}", input.name));
         for row in values.chunks_mut(input.len()) {
-            let coded = images::by_columns(row, &input.columns).map_err(bad)?;
+            let coded = inputs::by_columns(row, &input.columns).map_err(bad)?;
             row.copy_from_slice(&coded);
         }
     }

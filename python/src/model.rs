@@ -6,7 +6,7 @@ use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyBytes};
-use trefoil::{import, program::Program};
+use trefoil::model::{Program, import};
 
 use crate::errors::{Failure, Kind, Result};
 

@@ -24,11 +24,9 @@ pub use learn::{Listed, NewRun, agree_on_item, halt_at};
 pub use talk::Talk;
 
 use crate::{
-    about::About,
     base::{Accusation, Digest, Error, Id, Result},
-    program::weight_sharing,
-    store::{Range, Readers},
-    text,
+    model::{About, LARGEST_TOKENIZER, Range, weight_sharing},
+    store::Readers,
     watch::Place,
     wire::{
         Channel, Cost, JobState, ModelState, Pace, PublicModel, Reply, Request, Status,
@@ -212,7 +210,7 @@ impl Client {
             return Err(Error::Internal("there is no server".to_owned()));
         };
         match ask(&mut **channel, &request, silence)? {
-            Reply::Tokenizer { bytes } if bytes <= text::LARGEST => {
+            Reply::Tokenizer { bytes } if bytes <= LARGEST_TOKENIZER => {
                 let pace = &mut Pace::frames(silence);
                 let bytes = receive_bytes(&mut **channel, bytes as usize, pace)?;
                 if Digest::of(&[&bytes]) == wanted {

@@ -16,7 +16,7 @@ use ring_arith::{Engine, EngineTensor, Shape, ShapeEngine, Tensor};
 use crate::{
     base::{Error, Result, Shares, id::fill_random},
     client::{Answer, reveal_all},
-    program::{self, Program, shapes_of},
+    model::{Program, shapes_of},
     training::{Seen, Training},
     watch::Watched,
     wire::Cost,
@@ -42,7 +42,7 @@ pub fn infer(
     let shapes = vec![input.shape().clone()];
     let run = Run { program, computing, weights, inputs, shapes };
     let outcomes = run.by_all(&|| {
-        let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
+        let (engine, _) = engine.open(threads_each(sharing.servers()))?;
         Ok(engine)
     })?;
     let (released, costs): (Vec<_>, _) = outcomes.into_iter().unzip();
@@ -197,7 +197,7 @@ fn train_by<P: ServerProtocol<Engine = AnyEngine>>(
         // The sender goes with the threads, so that the receiver learns of their end.
         let told = Mutex::new(told);
         parties(sharing.servers(), |me, session, watched| {
-            let (engine, _) = engine.open(program::threads_each(sharing.servers()))?;
+            let (engine, _) = engine.open(threads_each(sharing.servers()))?;
             let mut mpc: P = start(session, engine, Settings::default())?;
             mpc.agree()?;
             let mut state = training.plan().secret_state(take(&mut mpc, state[me].clone())?)?;
@@ -311,6 +311,12 @@ fn held(sharing: &dyn Sharing, secrets: &[Tensor]) -> Result<Vec<Vec<Held>>> {
     parcels.map(|(party, parcel)| Ok(sharing.accept(party, parcel, &shapes)?)).collect()
 }
 
+/// The number of threads that each of `parties` parties in one process gets.
+fn threads_each(parties: usize) -> usize {
+    let all = thread::available_parallelism().map_or(1, usize::from);
+    all.div_ceil(parties)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{path::Path, sync::atomic::Ordering};
@@ -323,8 +329,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        about::Preprocess,
-        import::{Imported, plan},
+        model::{
+            Preprocess,
+            import::{Imported, plan},
+        },
         profile::Predicted,
     };
 
@@ -391,7 +399,7 @@ mod tests {
     #[test]
     fn a_server_that_changes_a_bit_of_any_message_is_noticed_before_anything_is_released() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/data/digits.onnx");
-        let graph = crate::import::graph(&file, &Default::default()).unwrap();
+        let graph = crate::model::import::graph(&file, &Default::default()).unwrap();
         let compiled = Compiled::new(&graph, &PlanOptions::default()).unwrap();
         let weights = compiled.plan.encode_weights(&compiled.weights).unwrap();
         let program = Program::new(compiled.plan.with_guard(true)).unwrap();

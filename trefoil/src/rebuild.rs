@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        about::About,
+        model::About,
         testing::{Hooked, Hooks, folder, holder},
     };
 

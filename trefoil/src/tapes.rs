@@ -17,7 +17,7 @@ use crate::{
         files::{new_private, sync_folder, write_synced},
         id::fill_random,
     },
-    program::Program,
+    model::Program,
 };
 use cluster_protocols::{Dealer, Tape, TapeKey, TapePlayer};
 use gpu_kernels::AnyEngine;

@@ -6,8 +6,8 @@ use serde_json::Value;
 use trefoil::{
     client::{Client, Talk},
     config::ClientConfig,
+    inputs::Tokenizer,
     links,
-    text::Tokenizer,
 };
 
 use crate::common::Cluster;

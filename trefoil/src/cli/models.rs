@@ -7,7 +7,7 @@ use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
 use super::{Tables, named, profile};
-use crate::{config::Truncation, tables::Scaling};
+use crate::{config::Truncation, inputs::Scaling};
 
 /// Commands for models.
 #[derive(Debug, Subcommand)]

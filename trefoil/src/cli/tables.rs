@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use models::data::TableFormat;
 
-use crate::tables::TableOptions;
+use crate::inputs::TableOptions;
 
 /// The way in which `.csv` files are read.
 #[derive(Debug, Clone, Args)]

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Share, Tables};
-use crate::tables::Scaling;
+use crate::inputs::Scaling;
 
 /// Commands for data sets.
 #[derive(Debug, Subcommand)]

@@ -105,9 +105,8 @@ fn compare<T>(name: &str, said: &[&T], what: &[(&str, Same<T>)]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::{
-        about::{About, Preprocess},
         base::Id,
-        store::Range,
+        model::{About, Preprocess, Range},
     };
 
     fn public() -> PublicModel {

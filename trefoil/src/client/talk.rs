@@ -6,11 +6,10 @@ use ring_arith::{Shape, Tensor};
 
 use super::{Client, Watch};
 use crate::{
-    about::About,
     base::{Error, Id, Result},
+    model::{About, Range},
     profile::Total,
     server::GONE,
-    store::Range,
     wire::{MOST_TENSORS, PublicModel},
 };
 

@@ -7,9 +7,9 @@ use nn_layers::HostTensor;
 use serde::Serialize;
 
 use crate::{
-    about::{About, OutputTensor},
     base::{Error, Result, format::table},
-    images::Image,
+    inputs::Image,
+    model::{About, OutputTensor},
 };
 
 /// Numbers of one example that are printed one by one.

@@ -8,13 +8,13 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    about::Text,
     base::{Error, Result},
     cli::{Chat, Global},
     client::{Client, Talk},
+    inputs::{Tokenizer, Unfolding},
+    model::Text,
     output::Output,
     profile::Total,
-    text::{Tokenizer, Unfolding},
 };
 
 /// A person's words, and the model's.

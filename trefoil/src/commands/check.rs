@@ -12,15 +12,13 @@ use super::{
     reading::{self, Read},
 };
 use crate::{
-    about::About,
     base::{Error, Result, format::table},
     cli::Check,
-    images::Image,
-    import::Imported,
+    inputs::Image,
     local,
+    model::{About, Range, import::Imported},
     output::Output,
     profile::{Predicted, Total},
-    store::Range,
 };
 
 /// Examples that are run at once where a model takes any number.

@@ -7,16 +7,15 @@ use serde_json::json;
 
 use super::model::{named, remove_named, share_with, shown};
 use crate::{
-    about::{Input, Preprocess},
     base::{
         Error, Result,
         check::check_name,
         format::{bytes, table},
     },
     cli::{Data, DataSchema, Global, Half, PutData},
-    images::{self, Image},
+    inputs::{self, Image, Schema},
+    model::{Input, Preprocess, columns_text},
     output::Output,
-    tables::{Schema, columns_text},
     training::{Budget, Conditions, DELTA, DataSet, RowTensor, Rows, classes_of, real},
     wire::DataState,
 };
@@ -114,7 +113,7 @@ fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
                 truth: Some(class as f64),
             };
             let rows: Vec<_> =
-                images::read_labels(file)?.into_iter().enumerate().map(row).collect();
+                inputs::read_labels(file)?.into_iter().enumerate().map(row).collect();
             if rows.is_empty() {
                 return Err(Error::input(file.display(), "holds no labels"));
             }
@@ -134,11 +133,11 @@ fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
 /// The truth of the rows of a table, of which nothing else is wanted.
 fn truths(arguments: &PutData) -> Result<Rows> {
     let path = &arguments.file;
-    if !images::is_table(path) {
+    if !inputs::is_table(path) {
         return Err(Error::input(path.display(), "a column is one of a .csv"));
     }
     let options = arguments.tables.options();
-    let table = images::read_table(path, &options)?;
+    let table = inputs::read_table(path, &options)?;
     Rows::truths_of_table(path, &table, schema(arguments)?.label.as_ref(), &options)
 }
 
@@ -147,8 +146,8 @@ fn read(arguments: &PutData) -> Result<Rows> {
     let PutData { file, dims, scale, .. } = arguments;
     let options = arguments.tables.options();
     let schema = schema(arguments)?;
-    if images::is_table(file) {
-        let table = images::read_table(file, &options)?;
+    if inputs::is_table(file) {
+        let table = inputs::read_table(file, &options)?;
         return Rows::of_table(file, &table, schema, dims, (&options, *scale));
     }
     if dims.is_empty() {
@@ -156,7 +155,7 @@ fn read(arguments: &PutData) -> Result<Rows> {
         return Err(Error::input("--dims", reason));
     }
     let Schema { columns, label } = schema;
-    let how = images::Reading {
+    let how = inputs::Reading {
         preprocess: &Preprocess::default(),
         scale: *scale,
         table: &options,
@@ -164,7 +163,7 @@ fn read(arguments: &PutData) -> Result<Rows> {
     };
     let (name, dims) = ("values".to_owned(), dims.clone());
     let input = Input { name, dims, columns, ..Input::default() };
-    let rows = images::read(file, &input, &how)?;
+    let rows = inputs::read(file, &input, &how)?;
     if rows.is_empty() {
         return Err(Error::input(file.display(), "holds no rows"));
     }
@@ -178,7 +177,7 @@ fn schema(arguments: &PutData) -> Result<Schema> {
 
 /// Gives each row its class out of a file.
 fn label(file: &Path, rows: &mut [Image]) -> Result<()> {
-    let labels = images::read_labels(file)?;
+    let labels = inputs::read_labels(file)?;
     if labels.len() != rows.len() {
         let reason = format!("{} labels for {} rows", labels.len(), rows.len());
         return Err(Error::input(file.display(), reason));
@@ -267,7 +266,7 @@ fn spent(set: &DataState) -> String {
 /// Writes the schema of tables.
 fn describe(arguments: &DataSchema, output: Output) -> Result<()> {
     let options = arguments.tables.options();
-    let read = |path| images::read_table(path, &options);
+    let read = |path| inputs::read_table(path, &options);
     let tables: Vec<_> = arguments.files.iter().map(|path| read(path)).collect::<Result<_>>()?;
     let first = arguments.files[0].display();
     if tables[0].names().is_none() {

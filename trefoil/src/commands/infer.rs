@@ -7,14 +7,13 @@ use serde::Serialize;
 
 use super::answers::{self, Answer, Kind, accuracy, answer, mean_error};
 use crate::{
-    about::{About, Input},
     base::{Error, Id, Result},
     cli::{Global, Infer},
     client::Client,
-    images::{self, Image},
+    inputs::{self, Image},
+    model::{About, Input, Range},
     output::Output,
     profile::{Predicted, Total},
-    store::Range,
     wire::PublicModel,
 };
 
@@ -195,7 +194,7 @@ fn check_classes(about: &About, images: &[Image]) -> Result<()> {
     for image in images {
         let Some(truth) = image.truth else { continue };
         let classes = kind.classes(about);
-        match images::class(truth) {
+        match inputs::class(truth) {
             Some(class) if classes.is_none_or(|classes| class < classes) => {}
             _ => {
                 let classes = classes.map_or_else(String::new, |all| format!(", of {all}"));
@@ -216,7 +215,7 @@ fn batch(arguments: &Infer, about: &About) -> usize {
 /// none.
 fn read<'a>(arguments: &'a Infer, about: &About) -> Result<(Vec<Vec<Image>>, Option<&'a Path>)> {
     let options = arguments.tables.options();
-    let how = images::Reading {
+    let how = inputs::Reading {
         preprocess: &about.preprocess,
         scale: arguments.scale,
         table: &options,
@@ -224,11 +223,11 @@ fn read<'a>(arguments: &'a Infer, about: &About) -> Result<(Vec<Vec<Image>>, Opt
     };
     let named = about.inputs.iter().all(|input| !input.columns.is_empty());
     let alone = arguments.inputs.is_empty() && about.inputs.len() > 1;
-    if named && alone && arguments.images.iter().all(|path| images::is_table(path)) {
+    if named && alone && arguments.images.iter().all(|path| inputs::is_table(path)) {
         let mut inputs = vec![Vec::new(); about.inputs.len()];
         for path in &arguments.images {
-            let table = images::read_table(path, &options)?;
-            let examples = images::of_all_inputs(path, &table, about, &how)?;
+            let table = inputs::read_table(path, &options)?;
+            let examples = inputs::of_all_inputs(path, &table, about, &how)?;
             inputs.iter_mut().zip(examples).for_each(|(all, more)| all.extend(more));
         }
         return Ok((inputs, None));
@@ -238,12 +237,12 @@ fn read<'a>(arguments: &'a Infer, about: &About) -> Result<(Vec<Vec<Image>>, Opt
     for (input, files) in about.inputs.iter().zip(files(arguments, about)?) {
         let mut examples = Vec::new();
         for path in files {
-            if !images::is_table(path) {
-                examples.extend(images::read(path, input, &how)?);
+            if !inputs::is_table(path) {
+                examples.extend(inputs::read(path, input, &how)?);
                 continue;
             }
-            let table = images::read_table(path, &options)?;
-            examples.extend(images::from_table(path, &table, input, &how)?);
+            let table = inputs::read_table(path, &options)?;
+            examples.extend(inputs::from_table(path, &table, input, &how)?);
             if input.columns.is_empty() && table.names().is_some() {
                 unmatched.get_or_insert(path);
             }
@@ -375,7 +374,7 @@ fn infer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::about::OutputTensor;
+    use crate::model::OutputTensor;
 
     #[test]
     fn an_output_that_the_model_does_not_have_is_refused_and_never_a_file_called_so() {

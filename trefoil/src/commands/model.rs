@@ -12,7 +12,6 @@ use serde_json::json;
 
 use super::{answers::Kind, check, reading};
 use crate::{
-    about::About,
     base::{
         Error, Result,
         check::check_name,
@@ -20,16 +19,15 @@ use crate::{
     },
     cli::{Global, Model, Put, Share},
     client::{Client, NewModel, agree_on_line, refused_by_all},
-    images::read_file,
-    import::{self, Imported},
+    inputs::{read_file, text_of},
     local,
+    model::{
+        About, Program, columns_text, dry_run,
+        import::{self, Imported},
+    },
     output::Output,
     profile::Predicted,
-    program::Program,
     store::Readers,
-    tables::columns_text,
-    text::text_of,
-    trial,
     wire::ModelState,
 };
 
@@ -81,7 +79,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let about = About { numbers: arguments.numbers, text, ..about };
     about.check().map_err(|cause| Error::input(file.display(), cause))?;
     check_labels(&about)?;
-    let could_leave = check::could_leave(program.plan(), &values, &ranges, trial::QUICK)?;
+    let could_leave = check::could_leave(program.plan(), &values, &ranges, dry_run::QUICK)?;
     // A model that cannot run is refused now, and not at each client that uses it.
     local::predict(&program, program.usual_sizes(), Computing::default()).map_err(|cause| {
         Error::input(file.display(), format_args!("the servers could not run it: {cause}"))

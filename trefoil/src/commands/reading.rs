@@ -11,14 +11,13 @@ use nn_layers::{Graph, HostTensor, PlanOptions};
 
 use super::{check, model};
 use crate::{
-    about::{About, Input, Preprocess},
     base::{Error, Result},
     cli::{self, Prepare, Reading},
-    images::{self, Image},
-    import::{self, Imported},
-    store::Range,
-    tables::{Column, Scaling, Schema},
-    trial,
+    inputs::{self, Image, Scaling, Schema},
+    model::{
+        About, Column, Input, Preprocess, Range, dry_run,
+        import::{self, Imported},
+    },
 };
 
 /// The fraction bits that a model has unless it needs fewer, or its owner asks for others.
@@ -123,11 +122,11 @@ impl<'a> File<'a> {
         // The coarsest format takes most weights; the structure is the same for all.
         let Read { imported, samples, ranges, .. } = self.planned(*check::FORMATS.start())?;
         let plan = imported.program.plan();
-        if plan.multiplications(plan.fixed_batch().unwrap_or(1))? > trial::QUICK {
+        if plan.multiplications(plan.fixed_batch().unwrap_or(1))? > dry_run::QUICK {
             return Ok(None);
         }
         let sample = sample(&samples, &imported.about)?;
-        let known = trial::known(plan, &ranges, sample.as_deref())?;
+        let known = dry_run::known(plan, &ranges, sample.as_deref())?;
         if known.is_empty() {
             return Ok(None);
         }
@@ -140,7 +139,7 @@ impl<'a> File<'a> {
         let Read { imported, samples, ranges, .. } = &read;
         let sample = sample(samples, &imported.about)?;
         let plan = imported.program.plan();
-        let tried = trial::run(&self.name, plan, &imported.values, ranges, sample.as_deref())?;
+        let tried = dry_run::run(&self.name, plan, &imported.values, ranges, sample.as_deref())?;
         Ok(Read { tried, ..read })
     }
 
@@ -182,7 +181,7 @@ impl<'a> File<'a> {
             return Ok(given);
         }
         if about.preprocess == Preprocess::Imagenet && about.inputs.len() == 1 {
-            images::as_imagenet(&about.inputs[0])
+            inputs::as_imagenet(&about.inputs[0])
                 .map_err(|reason| Error::input("--preprocess", reason))?;
         }
         let files = sample_files(self.reading, about)?;
@@ -218,7 +217,7 @@ fn sample_files<'a>(reading: &'a Reading, about: &About) -> Result<Vec<SampleFil
         let (input, path) = input_of("--inputs", text, about)?;
         let path = Path::new(path);
         let table =
-            images::is_table(path).then(|| images::read_table(path, &options)).transpose()?;
+            inputs::is_table(path).then(|| inputs::read_table(path, &options)).transpose()?;
         Ok(SampleFile { input, path, table })
     };
     reading.inputs.iter().map(file).collect()
@@ -290,15 +289,15 @@ fn samples_of(arguments: &Reading, about: &About, files: &[SampleFile<'_>]) -> R
             Scaling::Factor(factor) if input.columns.is_empty() => factor,
             _ => 1.0,
         };
-        let how = images::Reading {
+        let how = inputs::Reading {
             preprocess: &about.preprocess,
             scale,
             table: &options,
             label: about.label.as_ref(),
         };
         let read = match table {
-            Some(table) => images::from_table(path, table, input, &how)?,
-            None => images::read(path, input, &how)?,
+            Some(table) => inputs::from_table(path, table, input, &how)?,
+            None => inputs::read(path, input, &how)?,
         };
         samples[*at].get_or_insert_default().extend(read);
     }

@@ -13,9 +13,8 @@ use crate::{
     cli::{Global, MakeTape, Tape, TapePlan},
     cluster::{identity, trust},
     config::{DealerConfig, PartyConfig},
-    import::Imported,
+    model::{Program, import::Imported},
     output::Output,
-    program::Program,
     tapes::{self, Shelf},
 };
 

@@ -10,7 +10,7 @@ use mpc_core::{Deal, Held, Operand, Protocol, Sharing};
 use super::Core;
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    program::{Program, shapes_of},
+    model::{Program, shapes_of},
     store::{Manifest, Store},
 };
 

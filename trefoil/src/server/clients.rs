@@ -21,15 +21,12 @@ use super::{
     tapes::{Candidate, candidates},
 };
 use crate::{
-    about::About,
     audit::Event,
     base::{Digest, Error, Id, Result, Shares},
     local,
-    program::{NO_TAPES, Program, weight_sharing},
+    model::{About, LARGEST_TOKENIZER, NO_TAPES, Program, check_ranges, weight_sharing},
     queue::Joins,
-    range::check_ranges,
     store::{Content, Manifest},
-    text,
     wire::{
         Channel, Cost, Link, Pace, Reply, Request, check_shapes, check_upload, hear, receive_bytes,
         receive_parcel, say, send_bytes, send_bytes_at,
@@ -198,7 +195,7 @@ impl Visit<'_> {
         let clear = [
             ("plan", *plan, PLAN),
             ("description", *about, ABOUT),
-            ("tokenizer", *tokenizer, text::LARGEST),
+            ("tokenizer", *tokenizer, LARGEST_TOKENIZER),
         ];
         for (what, bytes, most) in clear {
             if bytes > most {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Core, cache::Loaded};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    program::Program,
+    model::Program,
     store::Manifest,
     tapes::{Labelled, Shelf, TapeState, digest, shown_name},
     watch::Watched,

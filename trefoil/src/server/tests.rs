@@ -26,11 +26,13 @@ use rss_protocols::Replicated;
 
 use super::*;
 use crate::{
-    about::About,
     base::{Digest, Shares},
     client::{Client, NewModel, Watch},
     config::AuditLog,
-    import::{Imported, plan},
+    model::{
+        About,
+        import::{Imported, plan},
+    },
     store::{Content, Readers},
     testing::{connection, folder, holder},
     watch::Place,
@@ -137,7 +139,7 @@ fn model(weights: [f64; 6]) -> Imported {
     let w = graph.weight("w", HostTensor::new([3, 2], weights.to_vec()).unwrap());
     let y = graph.add("y", matmul(), &[x, w]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 
@@ -149,7 +151,7 @@ fn endless() -> Imported {
         x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
     }
     graph.output("y", x);
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 
@@ -168,7 +170,7 @@ fn silent() -> Imported {
     let few = Op::Slice { axis: 1, start: 0, end: Dim::Fixed(2), step: 1 };
     let y = graph.add("few", few, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 
@@ -183,7 +185,7 @@ fn wide() -> Imported {
     let sum = Op::Reduce { kind: nn_layers::Reduce::Sum, axes, keep: true };
     let y = graph.add("sum", sum, &[y]).unwrap();
     graph.output("y", y);
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 
@@ -270,7 +272,7 @@ fn a_model_of_a_vector_takes_it_as_one_example() {
     let y = graph.add("y", Op::Unary(Unary::Relu), &[x]).unwrap();
     graph.output("y", y);
     let vector =
-        plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), vec![]);
+        plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), vec![]);
     let vector = vector.unwrap();
     assert!(vector.about.whole && vector.about.inputs[0].dims == [3]);
     let mut client = world.client("alice");

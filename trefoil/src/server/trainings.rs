@@ -16,7 +16,7 @@ use ring_arith::Shape;
 use super::{Core, access::bytes_held, cache::Hashes, jobs::Offer};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    program::{Program, shapes_of},
+    model::{Program, shapes_of},
     store::{Charge, Content, Manifest, NewItem, Opened, Readers},
     training::{Budget, DataSet, Run, Seen, Training, beside, concat, plan_digest},
     wire::check_upload,

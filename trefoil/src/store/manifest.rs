@@ -6,9 +6,8 @@ use mpc_core::Sharing;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    about::About,
     base::{ClusterId, Error, Id, Result, files::write_synced},
-    program::weight_sharing,
+    model::{About, Range, weight_sharing},
     training::{DataSet, Run},
 };
 
@@ -37,16 +36,6 @@ pub enum Readers {
     Everyone,
     /// The clients of these names.
     Named(Vec<String>),
-}
-
-/// The values that the owner expects in one input.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Range {
-    /// The least.
-    pub low: f64,
-    /// The greatest.
-    pub high: f64,
 }
 
 /// The public part of an entry of the store.

@@ -27,6 +27,7 @@ use std::{
     time::SystemTime,
 };
 
+pub use crate::model::Range;
 use crate::{
     base::{
         Error, Id, Result, Shares,
@@ -39,7 +40,7 @@ use crate::{
 pub use files::parse_shares;
 use files::{read_checked, sum_of, write_shares};
 pub use ledger::{Charge, Counts, Ledger, Opened};
-pub use manifest::{Content, FileSum, Holder, Manifest, Range, Readers, parse_manifest, seal};
+pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
 use manifest::{now, read_sealed, write_sealed};
 pub use repair::{Holding, Repair, repairs};
 

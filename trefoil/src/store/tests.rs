@@ -6,8 +6,8 @@ use ring_arith::{Shape, Tensor};
 
 use super::*;
 use crate::{
-    about::About,
     base::ClusterId,
+    model::About,
     testing::{folder, holder},
 };
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{openings::Conditions, privacy::Budget};
 use crate::{
     base::{Error, Result, Shares},
-    tables::{Column, check_columns, check_size},
+    model::{Column, check_columns, check_size},
 };
 
 /// The most tensors of a data set.

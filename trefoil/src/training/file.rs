@@ -12,9 +12,8 @@ use serde::Deserialize;
 
 use super::{Augment, Course, Openings, RunSpec, Used};
 use crate::{
-    about::Preprocess,
     base::{Error, Result, check::check_name},
-    import,
+    model::{Preprocess, import},
 };
 
 /// The file that describes a training.

@@ -7,10 +7,9 @@ use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
 
 use super::RowTensor;
 use crate::{
-    about::{Input, Preprocess},
     base::{Error, Result},
-    images::{self, Image, Reading, from_table},
-    tables::{Column, Layout, Schema, TableOptions},
+    inputs::{self, Image, Layout, Reading, Schema, TableOptions, from_table},
+    model::{Column, Input, Preprocess},
 };
 
 /// Fraction bits of the rows' real numbers, as many as a training's values have.
@@ -162,7 +161,7 @@ pub fn classes_of(classes: usize, rows: &[Image]) -> Result<(RowTensor, Tensor)>
     let mut words = vec![0; rows.len() * classes];
     for (at, row) in rows.iter().enumerate() {
         let truth = row.truth.ok_or_else(|| no_truth(row))?;
-        let class = images::class(truth).ok_or_else(|| {
+        let class = inputs::class(truth).ok_or_else(|| {
             Error::input(&row.source, format!("its label is {truth}, and no class (0, 1, 2, ..)"))
         })?;
         if class >= classes {

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
 use crate::{
-    about::{About, Preprocess},
     base::{Digest, Error, Id, Result, check::check_name},
-    tables::{Column, check_alike},
+    model::{About, Column, Preprocess, check_alike},
 };
 use nn_layers::train::TrainPlan;
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::states::{Cost, DataState, JobState, ModelState, RunState, Status};
 use crate::{
     base::{Digest, Id},
-    store::{Range, Readers},
+    model::Range,
+    store::Readers,
     training::{DataSet, Decision, Halt, RunSpec},
     watch::Place,
 };

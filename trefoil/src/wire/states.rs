@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    about::About,
     base::Id,
     certificates::CertificateEnd,
-    store::{Range, Readers},
+    model::{About, Range},
+    store::Readers,
     tapes::TapeState,
     training::{DataSet, Run, Spent},
     watch::Place,

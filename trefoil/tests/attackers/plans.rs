@@ -7,7 +7,7 @@ use nn_layers::{Dim, Graph, Op, PlanOptions, Unary};
 use rss_protocols::Replicated;
 use trefoil::{
     Id, Preprocess,
-    import::{Imported, plan},
+    model::import::{Imported, plan},
     store::Readers,
     wire::{Reply, Request, hear, say, send_bytes, send_parcel},
 };

@@ -9,7 +9,8 @@ use trefoil::{
     Id, Preprocess,
     client::{Client, NewModel},
     config::ClientConfig,
-    import, links,
+    links,
+    model::import,
     store::Readers,
     wire::{Channel, Reply, Request, hear, say},
 };

@@ -14,8 +14,8 @@ use nn_layers::{Compiled, HostTensor, Plan, PlanOptions, Sizes};
 use serde::{Deserialize, Serialize};
 use trefoil::{
     local::predict,
+    model::Program,
     profile::Predicted,
-    program::Program,
     protocols::{Computing, ProtocolChoice, with_protocol},
 };
 

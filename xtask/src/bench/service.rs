@@ -14,13 +14,17 @@ use models::architectures::{Pooling, RandomWeights, by_name};
 use mpc_core::Security;
 use nn_layers::PlanOptions;
 use ring_arith::{Shape, Tensor};
-use trefoil::client::{Client, NewModel};
-use trefoil::cluster::{Plan, init};
-use trefoil::config::{ClientConfig, Limits, PartyConfig};
-use trefoil::protocols::ProtocolChoice;
-use trefoil::store::Readers;
-use trefoil::wire::{Channel, Link};
-use trefoil::{Preprocess, client, import, links};
+use trefoil::{
+    Preprocess,
+    client::{self, Client, NewModel},
+    cluster::{Plan, init},
+    config::{ClientConfig, Limits, PartyConfig},
+    links,
+    model::import,
+    protocols::ProtocolChoice,
+    store::Readers,
+    wire::{Channel, Link},
+};
 
 use super::launch::PARTY;
 use super::{Bench, Case, Network, Timing};

@@ -9,11 +9,13 @@ use ring_arith::{FixedPoint, FracBits, Tensor};
 use serde::Serialize;
 
 use crate::{
-    about::Preprocess,
     base::{Error, Result, format::seconds},
     cli::Demo,
-    import::{self, Imported},
     local,
+    model::{
+        Preprocess,
+        import::{self, Imported},
+    },
     output::Output,
     profile::Total,
 };

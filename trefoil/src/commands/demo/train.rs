@@ -21,9 +21,9 @@ use crate::{
     },
     cli::Demo,
     local::{self, Epoch},
+    model::Program,
     output::Output,
     profile::Total,
-    program::Program,
     training::{Augment, Course, Training},
 };
 

@@ -13,7 +13,7 @@ use crate::{
     base::{Digest, Error, Result, format::table},
     cli::{Global, Run},
     client::{Client, agree_on_item},
-    images::read_file,
+    inputs::read_file,
     links,
     output::Output,
     training::{Decision, Halt},

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     base::{Id, Result, Shares},
-    program::{Given, Steps, shapes_of},
+    model::{Given, Steps, shapes_of},
     server::{Outcome, Output, conversations::Behind, worker::Worker},
 };
 

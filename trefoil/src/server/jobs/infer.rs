@@ -9,7 +9,7 @@ use nn_layers::{Observer, Sizes};
 use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    program::Program,
+    model::Program,
     server::{
         Core, Job, Outcome, Output,
         cache::{Hashes, Loaded},

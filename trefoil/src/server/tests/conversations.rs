@@ -13,7 +13,7 @@ pub(super) fn speaker() -> Imported {
     let [_, time, width] = STEP;
     let size = Transformer { layers: 1, width, heads: 2, inner: 32, time };
     let graph = gpt2_step(&size, 8, &mut RandomWeights::new(3)).unwrap();
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 

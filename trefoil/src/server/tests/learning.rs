@@ -110,7 +110,7 @@ pub(super) fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
         data: names.iter().map(used).collect(),
         course: course(),
         openings: Openings::last(9, 3),
-        preprocess: crate::about::Preprocess::default(),
+        preprocess: crate::model::Preprocess::default(),
         labels: Vec::new(),
         recipients: Vec::new(),
     }

@@ -102,7 +102,7 @@ fn relu(steps: usize, bits: u32) -> Imported {
         "test",
         &graph,
         &PlanOptions::default().with_frac(bits),
-        crate::about::Preprocess::default(),
+        crate::model::Preprocess::default(),
         Vec::new(),
     )
     .unwrap()

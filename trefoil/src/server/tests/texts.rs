@@ -8,7 +8,10 @@ use super::{
     sessions::wait_until,
     *,
 };
-use crate::{about::Text, client::Talk, import::with_longer_steps, program::Program};
+use crate::{
+    client::Talk,
+    model::{Program, Text, import::with_longer_steps},
+};
 
 /// A language model that returns the next token: that of which a sum over all tokens so far makes the largest score. It also
 /// takes steps of 3 and of 5 tokens.
@@ -34,7 +37,7 @@ fn chooser_of(table: &HostTensor) -> Imported {
 /// Such a model whose steps have this number of tokens.
 fn steps_of(new: usize, table: &HostTensor) -> Imported {
     let graph = graph_of(new, table, Reduce::Sum);
-    plan("test", &graph, &PlanOptions::default(), crate::about::Preprocess::default(), Vec::new())
+    plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
         .unwrap()
 }
 

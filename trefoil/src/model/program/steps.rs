@@ -4,10 +4,10 @@ use mpc_core::{Deal, Operand, SecretTensor};
 use nn_layers::{Caches, Observer, Sizes};
 use ring_arith::Shape;
 
-use super::{Program, refused};
+use super::refused;
 use crate::{
-    about::Longer,
     base::{Digest, Result, Shares},
+    model::{Longer, Program},
 };
 
 /// The most steps of a conversation in one job.
@@ -128,7 +128,7 @@ impl Program {
     }
 
     /// Checks a client's steps behind `at` positions: `inputs` are the shapes of the inputs of the first steps, one step after
-    /// the other. `goes_on` is true if the others may go on from results ([`goes_on`](crate::about::About::goes_on)).
+    /// the other. `goes_on` is true if the others may go on from results ([`goes_on`](crate::model::About::goes_on)).
     ///
     /// # Errors
     /// [`Error::Refused`](crate::base::Error::Refused) that states what a step takes.

@@ -5,15 +5,10 @@ use std::{borrow::Borrow, path::Path};
 use models::data::{Table, TableFormat};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Codes, Layout, TableOptions,
-    column::{Column, is_missing, plain_number, shown},
-};
 use crate::{
-    about::{About, Input},
     base::{Error, Result},
-    images::read_file,
-    store::Range,
+    inputs::{Layout, TableOptions, read_file},
+    model::{About, Codes, Column, Input, Range, is_missing, plain_number, shown},
 };
 
 /// The largest schema that is read, in bytes.

@@ -5,10 +5,8 @@ use std::fmt;
 use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    base::{Digest, Error, Result},
-    tables::{Column, check_columns, check_size},
-};
+use super::{Column, check_columns, check_size};
+use crate::base::{Digest, Error, Result};
 
 /// The most classes that may have a name.
 const LABELS: usize = 100_000;
@@ -98,6 +96,9 @@ pub struct Text {
     /// The tokens behind which an answer ends.
     pub stop: Vec<u64>,
 }
+
+/// The largest tokenizer, in bytes: of a file, and of one that a client or a server takes.
+pub(crate) const LARGEST_TOKENIZER: u64 = 64 << 20;
 
 /// The most bytes of the text around what a person writes.
 const FORM: usize = 16 << 10;

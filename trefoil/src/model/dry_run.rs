@@ -4,10 +4,8 @@ use gpu_kernels::EngineChoice;
 use mpc_core::SplitMix64;
 use nn_layers::{HostTensor, Inspected, Inspection, Plan, Refusal};
 
-use crate::{
-    base::{Error, Result},
-    store::Range,
-};
+use super::Range;
+use crate::base::{Error, Result};
 
 /// Products of numbers up to which a plan is run without being asked for: a second or two of a CPU core.
 pub const QUICK: u64 = 1 << 31;

@@ -2,7 +2,7 @@
 
 use models::data::{Table, TableFormat};
 
-use super::column::{Column, shown};
+use crate::model::{Column, shown};
 
 /// Rows from which a first column that counts them is taken for an index, and not for values.
 const COUNTED: usize = 3;
@@ -313,7 +313,7 @@ fn near(name: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Codes;
+    use crate::model::Codes;
 
     fn table(text: &str) -> Table {
         written(text, TableFormat::default())

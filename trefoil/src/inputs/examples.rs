@@ -1,22 +1,18 @@
 //! Images and other examples as a client has them, made into numbers as a model takes them.
 
-use std::{
-    fs::File,
-    io::{self, Cursor, Read},
-    path::Path,
+use std::path::Path;
+
+use models::data::{Table, from_idx, from_npy, read_input};
+
+use super::{
+    Layout, TableOptions,
+    files::{read_file, unpacked},
+    pictures::picture,
 };
-
-use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
-use models::data::{Preprocessing, Table, from_idx, from_image, from_npy, read_input};
-
 use crate::{
-    about::{About, Input, Preprocess},
     base::{Error, Result},
-    tables::{Column, Layout, TableOptions},
+    model::{About, Column, Input, Preprocess},
 };
-
-/// Longest side of an image file, in pixels.
-const SIDE: u32 = 16_384;
 
 /// Largest picture that is read, in bytes.
 const PICTURE: u64 = 64 << 20;
@@ -71,7 +67,7 @@ pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>>
             .map(|values| vec![Image { source: source.clone(), values, truth: None }]),
         "npy" => npy(&read_file(path, TABLE)?, input).map(|rows| several(&source, rows, scale)),
         _ if is_idx(&plain) => {
-            idx(&unpacked(path)?, input).map(|rows| several(&source, rows, scale))
+            idx(&unpacked(path, TABLE)?, input).map(|rows| several(&source, rows, scale))
         }
         _ => {
             Err(format!("`{plain}` has no ending that is read; use .png, .jpg, .npy, .csv or .idx"))
@@ -109,7 +105,8 @@ pub fn is_table(path: &Path) -> bool {
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
 pub fn read_table(path: &Path, options: &TableOptions) -> Result<Table> {
-    Table::parse(&unpacked(path)?, options.format).map_err(|e| Error::input(path.display(), e))
+    Table::parse(&unpacked(path, TABLE)?, options.format)
+        .map_err(|e| Error::input(path.display(), e))
 }
 
 /// The examples in the rows of a table from a file.
@@ -138,7 +135,7 @@ pub fn read_labels(path: &Path) -> Result<Vec<usize>> {
     let bad = |reason: String| Error::input(path.display(), reason);
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let found = if is_idx(name.strip_suffix(".gz").unwrap_or(&name)) {
-        from_idx(&unpacked(path)?)
+        from_idx(&unpacked(path, TABLE)?)
     } else {
         read_input(path)
     };
@@ -158,38 +155,6 @@ pub fn class(value: f64) -> Option<usize> {
 /// True if a file's name, without `.gz`, is that of bytes in the form of MNIST.
 fn is_idx(name: &str) -> bool {
     name.ends_with(".idx") || name.ends_with("-ubyte")
-}
-
-/// Reads a file of at most `most` bytes. It does not rely on the length that the file states: devices and pipes have
-/// none and may never end.
-///
-/// # Errors
-/// [`Error::Input`] if it cannot be read or is longer.
-pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>> {
-    let unreadable =
-        |cause: io::Error| Error::input(path.display(), format!("cannot be read: {cause}"));
-    read_all(path, File::open(path).map_err(unreadable)?, most)
-}
-
-fn read_all(path: &Path, from: impl Read, most: u64) -> Result<Vec<u8>> {
-    let bad = |reason: String| Error::input(path.display(), reason);
-    let mut bytes = Vec::new();
-    from.take(most + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|cause| bad(format!("cannot be read: {cause}")))?;
-    if bytes.len() as u64 > most {
-        return Err(bad(format!("has more than {} MiB, which is too much", most >> 20)));
-    }
-    Ok(bytes)
-}
-
-/// A table, unpacked if it is gzip: a small file must not fill the memory.
-fn unpacked(path: &Path) -> Result<Vec<u8>> {
-    let bytes = read_file(path, TABLE)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        return read_all(path, flate2::read::GzDecoder::new(bytes.as_slice()), TABLE);
-    }
-    Ok(bytes)
 }
 
 /// The examples of each input of a model in the rows of a table from a file, whose columns are those of all inputs.
@@ -249,74 +214,6 @@ fn several(source: &str, rows: Vec<Row>, scale: f64) -> Vec<Image> {
         truth,
     };
     rows.into_iter().enumerate().map(image).collect()
-}
-
-fn picture(bytes: &[u8], input: &Input, preprocess: &Preprocess) -> Result<Vec<f64>, String> {
-    let (&[channels @ (1 | 3), height, width], false) = (input.dims.as_slice(), input.integer)
-    else {
-        return Err(format!("the model takes {input}, not pictures; use .npy or .csv"));
-    };
-    let [height, width] = [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
-    if height.max(width) > SIDE {
-        return Err(format!("the model takes pictures of {width} x {height}, which is too much"));
-    }
-    match *preprocess {
-        Preprocess::Scale { white } => {
-            let sized = decode(bytes)?.resize_exact(width, height, FilterType::Triangle);
-            Ok(planes(&sized, channels, white))
-        }
-        Preprocess::Imagenet => {
-            let how = as_imagenet(input)?;
-            let values = from_image(bytes, &how);
-            Ok(values.map_err(|cause| not_whole(&cause))?.floats().into_owned())
-        }
-    }
-}
-
-/// The preparation of pictures for an input as for ImageNet: the margin that is cut off is to the rest as with 256
-/// and 224.
-///
-/// # Errors
-/// Why the input does not take such pictures.
-pub fn as_imagenet(input: &Input) -> Result<Preprocessing, String> {
-    let side = match (input.dims.as_slice(), input.integer) {
-        (&[3, height, width], false) if height == width && height <= SIDE as usize => height as u32,
-        _ => {
-            return Err(format!(
-                "ImageNet's preparation makes colour pictures as high as wide, [3, 224, 224] for instance, and the \
-                 model takes {input}; put it with another --preprocess"
-            ));
-        }
-    };
-    let mut how = Preprocessing::imagenet();
-    how.resize = (f64::from(side) * 256.0 / 224.0).round() as u32;
-    how.crop = side;
-    Ok(how)
-}
-
-fn not_whole(cause: &dyn std::fmt::Display) -> String {
-    format!("is not a whole picture: {}", cause.to_string().trim())
-}
-
-fn decode(bytes: &[u8]) -> Result<DynamicImage, String> {
-    let reader = ImageReader::new(Cursor::new(bytes));
-    let mut reader = reader.with_guessed_format().map_err(|cause| cause.to_string())?;
-    let mut limits = Limits::default();
-    limits.max_image_width = Some(SIDE);
-    limits.max_image_height = Some(SIDE);
-    reader.limits(limits);
-    reader.decode().map_err(|cause| not_whole(&cause))
-}
-
-/// Channel after channel, black 0 and white `white`.
-fn planes(picture: &DynamicImage, channels: usize, white: f64) -> Vec<f64> {
-    let bytes = match channels {
-        1 => picture.to_luma8().into_raw(),
-        _ => picture.to_rgb8().into_raw(),
-    };
-    let plane = |channel: usize| bytes.iter().skip(channel).step_by(channels);
-    let value = |&byte: &u8| f64::from(byte) / 255.0 * white;
-    (0..channels).flat_map(plane).map(value).collect()
 }
 
 /// Rows of a table, each an example, with the truth if the table states it.
@@ -402,9 +299,15 @@ fn idx(bytes: &[u8], input: &Input) -> Result<Vec<Row>, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        io::{self, Cursor},
+    };
+
+    use models::data::Preprocessing;
 
     use super::*;
+    use crate::inputs::as_imagenet;
 
     fn input(dims: &[usize]) -> Input {
         Input { name: "x".to_owned(), dims: dims.to_vec(), ..Input::default() }
@@ -505,7 +408,7 @@ mod tests {
 
     #[test]
     fn lines_of_tables_are_examples_with_or_without_their_truth() {
-        let packed = include_bytes!("../../models/data/digits.csv.gz");
+        let packed = include_bytes!("../../../models/data/digits.csv.gz");
         let digits = input(&[1, 8, 8]);
         let images = read_table_bytes("a.csv.gz", packed, &digits, "65").unwrap();
         assert_eq!((images.len(), images[0].truth), (1797, Some(0.0)));

@@ -5,14 +5,23 @@
 
 use std::fmt;
 
-use crate::{
-    about::About,
-    base::{Error, Result},
-    store::Range,
-};
+use serde::{Deserialize, Serialize};
+
+use super::About;
+use crate::base::{Error, Result};
 
 /// The part of the samples' span by which a measured range is wider, at each end.
 const MARGIN: f64 = 0.25;
+
+/// The values that the owner expects in one input.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+}
 
 impl Range {
     /// Reads `LOW,HIGH`.
@@ -100,7 +109,7 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_fit_the_inputs_are_refused() {
-        let about = About { inputs: vec![crate::about::Input::default(); 2], ..About::default() };
+        let about = About { inputs: vec![crate::model::Input::default(); 2], ..About::default() };
         let sound = Some(Range { low: 0.0, high: 1.0 });
         check_ranges(&[], &about).unwrap();
         check_ranges(&[sound, None], &about).unwrap();

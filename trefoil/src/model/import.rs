@@ -9,12 +9,8 @@ use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Caches, Compiled, Graph, HostTensor, Plan, PlanOptions};
 use ring_arith::Tensor;
 
-use crate::{
-    about::{About, Preprocess},
-    base::{Error, Result},
-    program::Program,
-    trial,
-};
+use super::{About, Preprocess, Program, dry_run};
+use crate::base::{Error, Result};
 
 /// Positions of the longer steps that language models take unless their owners say otherwise.
 const PROMPT_STEPS: [usize; 2] = [4, 16];
@@ -182,7 +178,7 @@ fn alike(single: &Plan, longer: &Plan, values: &[HostTensor]) -> Result<bool> {
     let rows = input.and_then(|at| single.table_rows(at));
     let (Some(rows), 1) = (rows, single.step_inputs().count()) else { return Ok(true) };
     let long = longer.multiplications(1)?.saturating_mul(4);
-    if one != 1 || single.states().is_empty() || long > trial::QUICK {
+    if one != 1 || single.states().is_empty() || long > dry_run::QUICK {
         return Ok(true);
     }
     // Two longer steps: the second is behind the first.

@@ -1,21 +1,22 @@
-//! The programs that run on the servers: plans over any protocol.
+//! The programs that run on the servers: plans over any protocol, and what they need.
 
+mod describe;
+mod run;
 mod steps;
 
 use std::sync::OnceLock;
 
 use mpc_core::{
-    Deal, Linear, Operand, Protocol, ShareTensor, Sharing,
+    Deal, Operand, Sharing,
     deal::{Clear, check_words},
 };
-use nn_layers::{Observer, Plan, Sizes};
-use ring_arith::{EngineTensor, Shape, Tensor, View};
+use nn_layers::{Plan, Sizes};
+use ring_arith::{EngineTensor, Shape};
 
+use super::Range;
 use crate::{
-    about::{self, About, Input, OutputTensor, Preprocess},
     base::{Digest, Error, Result, Shares, memory},
     config::Limits,
-    store::Range,
 };
 
 pub use steps::{Given, Steps};
@@ -179,35 +180,6 @@ impl Program {
         &self.plan
     }
 
-    /// The public description of a model of this plan.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the plan's shapes do not fit together.
-    pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
-        Ok(About {
-            inputs: self.inputs()?,
-            outputs: self.outputs()?,
-            batch: self.fixed_batch()?,
-            whole: self.whole,
-            positions: self.plan.new_positions().unwrap_or(0) as u32,
-            weights: self.plan.weights().iter().map(|weight| weight.shape.len() as u64).sum(),
-            public_weights: self.plan.has_public_weights(),
-            fraction_bits: self.plan.frac(),
-            preprocess,
-            labels,
-            numbers: false,
-            label: None,
-            text: None,
-            guard: self.guard(),
-            longer: self.longer.iter().map(Self::longer_step).collect(),
-        })
-    }
-
-    /// The layers under guard.
-    fn guard(&self) -> Vec<String> {
-        self.plan.guarded().into_iter().map(shortened).collect()
-    }
-
     /// Shapes of the weights, in order.
     #[must_use]
     pub fn weight_shapes(&self) -> Vec<Shape> {
@@ -259,22 +231,6 @@ impl Program {
             }
         }
         Ok(())
-    }
-
-    /// Checks that a description belongs to this plan.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if it does not.
-    pub fn check_about(&self, about: &About) -> Result<()> {
-        let mut own = self.about(about.preprocess.clone(), about.labels.clone())?;
-        for (own, told) in own.inputs.iter_mut().zip(&about.inputs) {
-            own.columns.clone_from(&told.columns);
-        }
-        let (label, text) = (about.label.clone(), about.text.clone());
-        if *about == (About { numbers: about.numbers, label, text, ..own }) {
-            return Ok(());
-        }
-        Err(refused("its description does not fit its plan; put it with the same program"))
     }
 
     /// Checks inputs of these shapes, and that a server with these limits can run the plan on them, behind `past`
@@ -392,177 +348,6 @@ impl Program {
     fn peak_bytes(&self, sizes: impl Into<Sizes>) -> Result<u64> {
         Ok(self.plan.peak_words(sizes).map_err(refused)?.saturating_mul(8))
     }
-
-    /// Runs the model at one party, of whose weights the engine holds the shares. Returns this party's share of each
-    /// result, followed by the share of the plan's guard, if it has one. The guard's signs come from a seed that the
-    /// servers know, and no client before it has shared its inputs.
-    ///
-    /// # Errors
-    /// [`Error::Nn`] if a step or the network fails, [`Error::Ring`] if a device does.
-    pub fn run<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[Operand<P>],
-        inputs: Shares,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<P::Share>> {
-        let shapes = shapes_of(&inputs)?;
-        self.run_on(mpc, weights, &shapes, inputs, observer)
-    }
-
-    /// [`Program::run`] where what is held of the inputs is of these shapes, or nothing is, as at a dealer.
-    ///
-    /// # Errors
-    /// As [`Program::run`].
-    pub fn run_on<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[Operand<P>],
-        shapes: &[Shape],
-        inputs: Shares,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<P::Share>> {
-        let inputs = mpc.accept(shapes, inputs)?;
-        let inputs = self.plan.secret_inputs(inputs);
-        let outputs = if self.plan.guarded().is_empty() {
-            self.plan.run(mpc, weights, &inputs, observer)?
-        } else {
-            let seed = mpc.seed()?;
-            let (mut outputs, left) =
-                self.plan.run_guarded(mpc, weights, &inputs, seed, observer)?;
-            outputs.push(left);
-            outputs
-        };
-        Ok(outputs.iter().map(|output| output.share().clone()).collect())
-    }
-
-    /// [`Program::run`] on inputs of at most `examples` examples, which are filled up with zeros; the results are of
-    /// those examples that were there.
-    ///
-    /// # Errors
-    /// As [`Program::run`]; [`Error::Refused`] if there are more.
-    pub fn run_filled<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[Operand<P>],
-        inputs: Shares,
-        examples: usize,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<P::Share>> {
-        let given = self.batch_of(&inputs)?;
-        if given == examples {
-            return self.run(mpc, weights, inputs, observer);
-        }
-        let Some(missing) = examples.checked_sub(given) else {
-            return Err(refused(format_args!(
-                "{given} examples where there is room for {examples}"
-            )));
-        };
-        let mut outputs = self.run(mpc, weights, fill(inputs, given, examples)?, observer)?;
-        let of_examples = self.plan.outputs().count();
-        for output in outputs.iter_mut().take(of_examples) {
-            *output = cut(mpc, output, &[given, missing])?.swap_remove(0);
-        }
-        Ok(outputs)
-    }
-
-    /// [`Program::run`] for several callers at once, whose examples run as one batch: returns what each would get
-    /// alone. Each caller's guard is about its examples only.
-    ///
-    /// # Errors
-    /// As [`Program::run`]; [`Error::Nn`] if the plan does not [keep examples
-    /// apart](nn_layers::Plan::keeps_examples_apart).
-    pub fn run_joined<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[Operand<P>],
-        callers: Vec<Shares>,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<Vec<P::Share>>> {
-        let examples = callers.iter().map(|inputs| self.batch_of(inputs));
-        let examples = examples.collect::<Result<Vec<_>>>()?;
-        let inputs = join(callers)?;
-        let inputs = mpc.accept(&shapes_of(&inputs)?, inputs)?;
-        let inputs = self.plan.secret_inputs(inputs);
-        let (outputs, left) = if self.plan.guarded().is_empty() {
-            (self.plan.run(mpc, weights, &inputs, observer)?, None)
-        } else {
-            let seed = mpc.seed()?;
-            let callers = (examples.as_slice(), seed);
-            let (outputs, left) = self.plan.run_joined(mpc, weights, &inputs, callers, observer)?;
-            (outputs, Some(left))
-        };
-        let mut each: Vec<Vec<P::Share>> = examples.iter().map(|_| Vec::new()).collect();
-        for output in &outputs {
-            let parts = cut(mpc, output.share(), &examples)?;
-            each.iter_mut().zip(parts).for_each(|(outputs, part)| outputs.push(part));
-        }
-        if let Some(left) = left {
-            // The guard's words are ordered by value, then by caller.
-            for (caller, outputs) in each.iter_mut().enumerate() {
-                let end = left.shape().len();
-                let view = View::Slice { axis: 0, start: caller, end, step: examples.len() };
-                outputs.push(mpc.linear(&Linear::View(&view), left.share())?);
-            }
-        }
-        Ok(each)
-    }
-
-    fn input_shapes(&self) -> Result<Vec<Shape>> {
-        self.plan.input_shapes(self.sizes_behind(0)).map_err(refused)
-    }
-
-    fn output_shapes(&self) -> Result<Vec<Shape>> {
-        self.plan.output_shapes(self.sizes_behind(0)).map_err(refused)
-    }
-
-    /// The only number of examples that the plan takes, if there is one.
-    fn fixed_batch(&self) -> Result<Option<usize>> {
-        if self.whole {
-            return Ok(Some(1));
-        }
-        if self.plan.fixed_batch().is_none() {
-            return Ok(None);
-        }
-        Ok(self.input_shapes()?.first().map(|shape| shape.dims()[0]))
-    }
-
-    fn inputs(&self) -> Result<Vec<Input>> {
-        let shapes = self.input_shapes()?;
-        let named = self.plan.step_inputs().map(|at| {
-            let spec = &self.plan.inputs()[at];
-            Input {
-                name: spec.name.clone(),
-                dims: self.of_an_example(&shapes[at]),
-                integer: spec.integer,
-                fraction_bits: spec.frac,
-                columns: Vec::new(),
-            }
-        });
-        Ok(named.collect())
-    }
-
-    fn outputs(&self) -> Result<Vec<OutputTensor>> {
-        let shapes = self.output_shapes()?;
-        let names: Vec<_> = self.plan.outputs().collect();
-        let named = self.plan.step_outputs().map(|at| OutputTensor {
-            name: names[at].to_owned(),
-            dims: self.of_an_example(&shapes[at]),
-            fraction_bits: self.plan.output_frac(at),
-        });
-        Ok(named.collect())
-    }
-
-    /// The dimensions of one example.
-    fn of_an_example(&self, shape: &Shape) -> Vec<usize> {
-        shape.dims()[usize::from(!self.whole)..].to_vec()
-    }
-}
-
-/// A layer's name as descriptions of models have room for it.
-fn shortened(name: &str) -> String {
-    let most = (0..=about::NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-    name.get(..most).unwrap_or(name).to_owned()
 }
 
 /// Why tapes give no answers of a model whose weights are in the clear.
@@ -579,64 +364,11 @@ pub(crate) fn weight_sharing(
     Ok(if public { Clear::at(secrets.servers())? } else { secrets })
 }
 
-/// The inputs of several callers, one after the other.
-fn join(callers: Vec<Shares>) -> Result<Shares> {
-    let mut joined: Vec<Vec<(Vec<u64>, Vec<usize>)>> = Vec::new();
-    for inputs in callers {
-        for (at, held) in inputs.into_iter().enumerate() {
-            if joined.len() == at {
-                joined.push(vec![Default::default(); held.len()]);
-            }
-            for ((words, dims), tensor) in joined[at].iter_mut().zip(held) {
-                words.extend_from_slice(tensor.words());
-                match dims.as_mut_slice() {
-                    [first, ..] => *first += tensor.shape().dims()[0],
-                    [] => *dims = tensor.shape().dims().to_vec(),
-                }
-            }
-        }
-    }
-    let tensor = |(words, dims)| Ok::<_, Error>(Tensor::new(Shape::new(dims)?, words)?);
-    joined.into_iter().map(|held| held.into_iter().map(tensor).collect()).collect()
-}
-
-/// Inputs of `given` examples, filled up with zeros to `examples` examples.
-fn fill(inputs: Shares, given: usize, examples: usize) -> Result<Shares> {
-    let filled = |component: Tensor| {
-        let mut dims = component.shape().dims().to_vec();
-        dims[0] = dims[0] / given * examples;
-        let shape = Shape::new(dims)?;
-        let mut words = component.words().to_vec();
-        words.resize(shape.len(), 0);
-        Ok(Tensor::new(shape, words)?)
-    };
-    inputs.into_iter().map(|held| held.into_iter().map(filled).collect()).collect()
-}
-
 /// Shapes of what is held of tensors.
 pub(crate) fn shapes_of(shares: &Shares) -> Result<Vec<Shape>> {
     let shape = |held: &mpc_core::Held| held.first().map(|first| first.shape().clone());
     let missing = || Error::Internal("nothing is held of a secret".to_owned());
     shares.iter().map(|held| shape(held).ok_or_else(missing)).collect()
-}
-
-/// Cuts a result along its first axis into one part for each caller, by their numbers of examples.
-fn cut<P: Protocol>(mpc: &P, all: &P::Share, examples: &[usize]) -> Result<Vec<P::Share>> {
-    let rows = all.shape().dims()[0] / examples.iter().sum::<usize>();
-    let mut end = 0;
-    let piece = |&examples: &usize| {
-        let start = end;
-        end += rows * examples;
-        let view = View::Slice { axis: 0, start, end, step: 1 };
-        Ok(mpc.linear(&Linear::View(&view), all)?)
-    };
-    examples.iter().map(piece).collect()
-}
-
-/// The number of threads that each of `parties` parties in one process gets.
-pub(crate) fn threads_each(parties: usize) -> usize {
-    let all = std::thread::available_parallelism().map_or(1, usize::from);
-    all.div_ceil(parties)
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {

@@ -3,11 +3,8 @@
 use models::data::TableFormat;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    about::NAME,
-    base::{Error, Result, format::table},
-    store::Range,
-};
+use super::{Range, info::NAME};
+use crate::base::{Error, Result, format::table};
 
 /// The most columns of a table.
 const COLUMNS: usize = 4096;
@@ -305,12 +302,12 @@ pub fn columns_text(columns: &[Column]) -> String {
 }
 
 /// True if a cell holds no value.
-pub(super) fn is_missing(cell: &str) -> bool {
+pub(crate) fn is_missing(cell: &str) -> bool {
     MISSING.contains(&cell)
 }
 
 /// The number in a cell, or 1 and 0 for the words for true and false.
-pub(super) fn plain_number(cell: &str, format: TableFormat) -> Option<f64> {
+pub(crate) fn plain_number(cell: &str, format: TableFormat) -> Option<f64> {
     match cell {
         "True" | "true" | "TRUE" => Some(1.0),
         "False" | "false" | "FALSE" => Some(0.0),
@@ -319,7 +316,7 @@ pub(super) fn plain_number(cell: &str, format: TableFormat) -> Option<f64> {
 }
 
 /// A text of a file, short enough for an error and without control characters.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
     let more = if short.len() < text.len() { ".." } else { "" };
     format!("{}{more}", short.escape_debug())

@@ -5,15 +5,11 @@ use std::{
     path::Path,
 };
 
+use super::read_file;
 use crate::{
-    about::Text,
     base::{Digest, Error, Result},
-    images::read_file,
-    program::Program,
+    model::{LARGEST_TOKENIZER, Program, Text},
 };
-
-/// The largest tokenizer, in bytes: of a file, and of one that a client or a server takes.
-pub(crate) const LARGEST: u64 = 64 << 20;
 
 /// A decoder's sign for bytes that are no whole character.
 const INCOMPLETE: char = '\u{fffd}';
@@ -27,7 +23,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Input`] if it is no tokenizer.
     pub fn read(path: &Path) -> Result<(Self, Vec<u8>)> {
-        let bytes = read_file(path, LARGEST)?;
+        let bytes = read_file(path, LARGEST_TOKENIZER)?;
         let tokenizer =
             Self::parse(&bytes).map_err(|reason| Error::input(path.display(), reason))?;
         Ok((tokenizer, bytes))
