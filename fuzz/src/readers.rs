@@ -22,8 +22,7 @@ use trefoil::{
     config::{ClientConfig, PartyConfig},
     observe::parse as parse_http,
     queue::{Answer, Turn},
-    saved::SavedShare,
-    store::{parse_manifest, parse_shares, seal},
+    store::{parse_manifest, parse_shares, saved::SavedShare, seal},
     training::RunFile,
     wire::{Reply, Request, parse},
 };
@@ -192,7 +191,7 @@ pub(crate) fn saved(input: &[u8]) -> bool {
     let Ok(share) = SavedShare::parse(input) else { return false };
     assert!(8 * share.held.iter().map(|held| held.shape().len()).sum::<usize>() <= input.len());
     let three = [0, 1, 2].map(|party| SavedShare { party, ..share.clone() });
-    let _ = trefoil::saved::same(Path::new("x"), share.protocol, &three);
+    let _ = trefoil::store::saved::same(Path::new("x"), share.protocol, &three);
     true
 }
 

@@ -13,12 +13,11 @@ use rss_protocols::{Dealer, Options};
 use safetensors::{Dtype, tensor::TensorView};
 use trefoil::{
     About, ClusterId, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text,
-    certificates::CertificateEnd,
+    cluster::CertificateEnd,
     model::{Column, Range},
     protocols::ProtocolChoice,
     queue::{Answer, Held, Turn},
-    saved::SavedShare,
-    store::{Content, FileSum, Holder, Manifest, Readers},
+    store::{Content, FileSum, Holder, Manifest, Readers, saved::SavedShare},
     tapes::TapeState,
     training::{
         Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec,

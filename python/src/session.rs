@@ -23,7 +23,7 @@ use ring_arith::{Shape, Tensor};
 use trefoil::{
     StoreKey,
     protocols::ProtocolChoice,
-    saved::{self, SavedShare},
+    store::saved::{self, SavedShare},
 };
 
 use crate::{

@@ -27,9 +27,8 @@ use crate::{
     base::{Accusation, Digest, Error, Id, Result},
     model::{About, LARGEST_TOKENIZER, Range, weight_sharing},
     store::Readers,
-    watch::Place,
     wire::{
-        Channel, Cost, JobState, ModelState, Pace, PublicModel, Reply, Request, Status,
+        Channel, Cost, JobState, ModelState, Pace, Place, PublicModel, Reply, Request, Status,
         check_shapes, hear, receive_bytes, receive_tensor, say, send_bytes, send_parcel,
     },
 };

@@ -17,12 +17,10 @@ pub mod output;
 pub mod profile;
 pub mod queue;
 pub mod rebuild;
-pub mod saved;
 pub mod server;
 pub mod store;
 pub mod tapes;
 pub mod training;
-pub mod watch;
 pub mod wire;
 
 mod base;

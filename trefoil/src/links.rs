@@ -22,9 +22,9 @@ use signal_hook::{
 use crate::{
     audit::{Audit, Event},
     base::{Error, Result, log, memory},
-    certificates::{self, CertificateEnd},
+    certificates,
     client::{Client, halt_at},
-    cluster::{cluster_id, identity, trust},
+    cluster::{CertificateEnd, cluster_id, identity, trust},
     config::{ClientConfig, PartyConfig},
     observe, rebuild,
     server::{Server, check_revocations},

@@ -18,8 +18,7 @@ use crate::{
     client::{Answer, reveal_all},
     model::{Program, shapes_of},
     training::{Seen, Training},
-    watch::Watched,
-    wire::Cost,
+    wire::{Cost, Watched},
 };
 
 /// Secret-shares weights and input among threads, one for each server, runs the plan, and adds up their results.

@@ -17,7 +17,7 @@ use crate::{
     },
     cli::Global,
     client::Watch,
-    watch::Place,
+    wire::Place,
 };
 
 /// The time after which a bar is shown.

@@ -14,9 +14,8 @@ use crate::{
         Error, Result,
         format::{bytes, seconds, table},
     },
-    certificates,
     cli::{Global, Party, Ping},
-    client,
+    client, cluster,
     config::{ClientConfig, PartyConfig},
     links,
     output::Output,
@@ -158,7 +157,7 @@ fn tape_line(party: usize, tape: &TapeState) -> String {
 /// Faults that are near but have not happened yet.
 fn warnings(state: &Status) -> Vec<String> {
     let party = state.party;
-    let now = certificates::now();
+    let now = cluster::now();
     let mut warnings: Vec<_> = state
         .certificates
         .iter()
@@ -251,7 +250,7 @@ pub(super) fn ping(arguments: &Ping, global: &Global, output: Output) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::CertificateEnd;
+    use crate::cluster::CertificateEnd;
 
     fn state() -> Status {
         Status {
@@ -270,7 +269,7 @@ mod tests {
             clients: 1,
             reserved: 0,
             certificates: Vec::new(),
-            clock: certificates::now(),
+            clock: cluster::now(),
             tapes: Vec::new(),
         }
     }
@@ -278,7 +277,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_wrong_is_told_with_its_direction() {
         assert_eq!(warnings(&state()), [""; 0]);
-        let now = certificates::now();
+        let now = cluster::now();
         for (clock, said) in [(now + 3600, "ahead of"), (now - 3600, "behind")] {
             let told = warnings(&Status { clock, ..state() }).concat();
             assert!(told.contains("party 1: its clock is 3") && told.contains(said), "{told}");
@@ -291,7 +290,7 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate_is_told_by_the_clock_of_its_server() {
         let end = |days: u64| {
-            let clock = certificates::now() + 20;
+            let clock = cluster::now() + 20;
             let ends = CertificateEnd { of: "party-1".to_owned(), end: clock + days * 86_400 };
             warnings(&Status { certificates: vec![ends], clock, ..state() })
         };

@@ -5,8 +5,9 @@ use crate::{
     base::{Error, Id, Result},
     store::{Content, Entry, Manifest},
     training::Spent,
-    watch::Place,
-    wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, Status, say},
+    wire::{
+        DataState, JobState, ModelState, Place, PublicModel, Reply, RunState, Stage, Status, say,
+    },
 };
 
 /// The most models on a page.

@@ -41,7 +41,7 @@ use ring_arith::Engine;
 use crate::{
     audit::{Audit, Event, JobLine},
     base::{Error, Id, Result},
-    certificates::{self, CertificateEnd},
+    cluster::{CertificateEnd, now},
     config::{Access, Limits},
     observe::{Metrics, Outcome as Ended},
     queue::{Follower, Full, Leader},
@@ -235,7 +235,7 @@ impl Server {
             clients,
             reserved,
             certificates: self.certificates(),
-            clock: certificates::now(),
+            clock: now(),
             tapes: Vec::new(),
         })
     }

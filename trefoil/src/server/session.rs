@@ -23,8 +23,7 @@ use crate::{
     base::{Error, Id, Result},
     config::Limits,
     queue::{Answer, Turn},
-    watch::{Place, Watched},
-    wire::{Link, Stage, VERSION},
+    wire::{Link, Place, Stage, VERSION, Watched},
 };
 use gpu_kernels::AnyEngine;
 use mpc_core::ServerProtocol;

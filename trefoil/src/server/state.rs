@@ -13,8 +13,7 @@ use super::{jobs::Work, quota::Reserved};
 use crate::{
     base::{Digest, Id},
     queue::{Follower, Joins, Leader},
-    watch::Watched,
-    wire::{Cost, JobState, Link},
+    wire::{Cost, JobState, Link, Watched},
 };
 
 pub(super) struct State {

@@ -12,7 +12,7 @@ use crate::{
     model::Program,
     store::Manifest,
     tapes::{Labelled, Shelf, TapeState, digest, shown_name},
-    watch::Watched,
+    wire::Watched,
 };
 
 /// The most tapes whose model stays shared under their masks between jobs.

@@ -35,8 +35,7 @@ use crate::{
     },
     store::{Content, Readers},
     testing::{connection, folder, holder},
-    watch::Place,
-    wire::{Channel, JobState, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
+    wire::{Channel, JobState, Place, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
 };
 
 const LIMIT: Duration = Duration::from_secs(20);

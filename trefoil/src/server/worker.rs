@@ -20,7 +20,7 @@ use super::{
 use crate::{
     base::{Digest, Error, Id, Result},
     store::Manifest,
-    watch::Watched,
+    wire::Watched,
 };
 
 /// Runs jobs within one session, by the protocol `P`.

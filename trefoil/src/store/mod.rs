@@ -10,38 +10,40 @@
 //! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
 //! the wrong place, are found when they are read, and never used.
 
+mod contents;
+mod entry;
 mod files;
 mod ledger;
 mod manifest;
 mod rekey;
 mod repair;
+pub mod saved;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
-    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
 };
 
-pub use crate::model::Range;
 use crate::{
     base::{
         Error, Id, Result, Shares,
         check::check_name,
-        encryption::{Place, StoreKey, opened},
+        encryption::{Place, StoreKey},
         files::{files_in, make_private, remove_if_there, sync_folder, write_synced},
     },
     training::{Decision, Halt, Run},
 };
+pub use entry::Entry;
+use entry::Known;
 pub use files::parse_shares;
-use files::{read_checked, sum_of, write_shares};
+use files::{sum_of, write_shares};
 pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
-use manifest::{now, read_sealed, write_sealed};
+use manifest::{now, write_sealed};
 pub use repair::{Holding, Repair, repairs};
 
 /// The suffix of a manifest that is not yet current.
@@ -67,37 +69,6 @@ pub struct Store {
     known: Mutex<HashMap<String, Known>>,
     /// Held while the server runs, so that no second server uses the folder.
     _lock: File,
-}
-
-/// A manifest that was read, without its labels, and the file it was read from.
-#[derive(Debug)]
-struct Known {
-    file: Stamp,
-    manifest: Manifest,
-}
-
-/// The length and time that tell a file from another one in its place, or from its earlier
-/// contents.
-#[derive(Debug, PartialEq)]
-struct Stamp {
-    bytes: u64,
-    changed: SystemTime,
-}
-
-/// The current version under a name.
-#[derive(Debug)]
-pub enum Entry {
-    /// The name is free.
-    Absent,
-    /// A manifest that cannot be read, or that belongs elsewhere: its content and owner are unknown.
-    Unreadable(Error),
-    /// A model, a data set or a run.
-    Kept {
-        /// Its manifest; that of a model lacks the labels, which [`Store::labelled`] has.
-        manifest: Box<Manifest>,
-        /// Why it cannot be used, if it cannot.
-        damage: Option<Error>,
-    },
 }
 
 /// A version to be staged.
@@ -145,41 +116,6 @@ impl Part {
             Self::Shares => format!("{version}.safetensors"),
             Self::Tokenizer => format!("{version}.tokenizer.json"),
         })
-    }
-}
-
-impl Entry {
-    /// The manifest, where it can be read. [`Entry::usable`] checks that what it describes can be used.
-    #[must_use]
-    pub fn manifest(&self) -> Option<&Manifest> {
-        match self {
-            Self::Kept { manifest, .. } => Some(manifest),
-            Self::Absent | Self::Unreadable(_) => None,
-        }
-    }
-
-    /// The damage by which the entry cannot be used, if any.
-    #[must_use]
-    pub fn damage(&self) -> Option<&Error> {
-        match self {
-            Self::Kept { damage, .. } => damage.as_ref(),
-            Self::Unreadable(error) => Some(error),
-            Self::Absent => None,
-        }
-    }
-
-    /// The manifest of what can be used, by its name.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if there is none, or it or the files it names are damaged.
-    pub fn usable(self, name: &str) -> Result<Manifest> {
-        match self {
-            Self::Kept { manifest, damage: None } => Ok(*manifest),
-            Self::Kept { damage: Some(error), .. } | Self::Unreadable(error) => Err(error),
-            Self::Absent => {
-                Err(Error::refused(format_args!("model `{name}`"), "there is no such model"))
-            }
-        }
     }
 }
 
@@ -342,186 +278,10 @@ impl Store {
         Ok(there)
     }
 
-    /// The current version under a name. Files are compared by their lengths; their contents are checked when they
-    /// are read.
-    #[must_use]
-    pub fn entry(&self, name: &str) -> Entry {
-        self.in_force(&mut self.known(), name)
-    }
-
-    /// The manifest of a version with its labels, if that version is still current.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if it is not, or its file is damaged.
-    pub fn labelled(&self, manifest: Manifest) -> Result<Manifest> {
-        let _known = self.known();
-        self.with_labels(manifest)
-    }
-
-    /// [`Store::labelled`] for a caller that holds `known`.
-    fn with_labels(&self, manifest: Manifest) -> Result<Manifest> {
-        let name = &manifest.name;
-        let path = self.models.join(name).join(MANIFEST);
-        let unreadable = |cause| damaged(name, format_args!("{}: {cause}", path.display()));
-        match self.read_manifest(&path, name) {
-            Ok(found) if found.version == manifest.version => Ok(found),
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unreadable(cause)),
-            _ => Err(replaced(name)),
-        }
-    }
-
-    /// [`Store::entry`] for a caller that holds `known`.
-    fn in_force(&self, known: &mut HashMap<String, Known>, name: &str) -> Entry {
-        if check_name("model", name).is_err() {
-            return Entry::Absent;
-        }
-        let path = self.models.join(name).join(MANIFEST);
-        let manifest = match self.read_known(known, &path, name) {
-            Ok(manifest) => manifest,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Entry::Absent,
-            Err(cause) => {
-                let reason = format!("{}: {cause}", path.display());
-                return Entry::Unreadable(damaged(name, reason));
-            }
-        };
-        let damage = self.damage_of(name, &manifest).map(|reason| damaged(name, reason));
-        Entry::Kept { manifest: Box::new(manifest), damage }
-    }
-
-    /// Reads a current manifest without its labels, unless that was done since its file has changed.
-    fn read_known(
-        &self,
-        known: &mut HashMap<String, Known>,
-        path: &Path,
-        name: &str,
-    ) -> io::Result<Manifest> {
-        let data = fs::metadata(path)?;
-        let file = Stamp { bytes: data.len(), changed: data.modified()? };
-        if let Some(known) = known.get(name).filter(|known| known.file == file) {
-            return Ok(known.manifest.clone());
-        }
-        let mut manifest = self.read_manifest(path, name)?;
-        if let Content::Model { about, .. } = &mut manifest.content {
-            about.labels = Vec::new();
-        }
-        known.insert(name.to_owned(), Known { file, manifest: manifest.clone() });
-        Ok(manifest)
-    }
-
-    /// The damage of a version, as far as it shows without reading its files.
-    fn damage_of(&self, name: &str, manifest: &Manifest) -> Option<String> {
-        if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
-            return Some(reason.clone());
-        }
-        self.files_of(name, manifest).find_map(|(_, path, sum)| {
-            let found = fs::metadata(&path).map_or(0, |data| data.len());
-            (found != sum.bytes).then(|| format!("{found} bytes where {} were written", sum.bytes))
-        })
-    }
-
-    /// The files of a version, and what they must be.
-    fn files_of<'a>(
-        &self,
-        name: &str,
-        manifest: &'a Manifest,
-    ) -> impl Iterator<Item = (Part, PathBuf, &'a FileSum)> + use<'a> {
-        let (folder, version) = (self.models.join(name), manifest.version);
-        let all = [
-            (Part::Plan, Some(&manifest.plan)),
-            (Part::Shares, Some(&manifest.shares)),
-            (Part::Tokenizer, manifest.tokenizer.as_ref()),
-        ];
-        let file = move |(part, sum): (Part, Option<&'a FileSum>)| {
-            Some((part, part.path(&folder, version), sum?))
-        };
-        all.into_iter().filter_map(file)
-    }
-
-    /// Reads and checks the plan of a version.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if it is damaged, or another version has become current.
-    pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
-        self.read(name, manifest, (Part::Plan, &manifest.plan))
-            .map_err(|reason| self.unusable(name, manifest.version, reason))
-    }
-
-    /// Reads and checks the tokenizer of a language model.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if there is none, it is damaged, or another version has become current.
-    pub fn tokenizer(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
-        let sum = manifest.tokenizer.as_ref().ok_or_else(|| {
-            let reason = "it has no tokenizer; its owner puts it with --tokenizer";
-            Error::refused(format_args!("model `{name}`"), reason)
-        })?;
-        self.read(name, manifest, (Part::Tokenizer, sum))
-            .map_err(|reason| self.unusable(name, manifest.version, reason))
-    }
-
-    /// What a file of a version says, or its damage.
-    fn read(
-        &self,
-        name: &str,
-        manifest: &Manifest,
-        (part, sum): (Part, &FileSum),
-    ) -> Result<Vec<u8>, String> {
-        let version = manifest.version;
-        let bytes = read_checked(&part.path(&self.models.join(name), version), sum)?;
-        opened(self.key.as_ref(), Place { name, version, kind: part.name() }, bytes)
-    }
-
     /// The key under which what lies here is encrypted.
     #[must_use]
     pub fn key(&self) -> Option<&StoreKey> {
         self.key.as_ref()
-    }
-
-    /// Reads and checks this party's shares of a version's weights.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if they are damaged, or another version has become current.
-    pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
-        self.read(name, manifest, (Part::Shares, &manifest.shares))
-            .and_then(|bytes| parse_shares(bytes.into()))
-            .map_err(|reason| self.unusable(name, manifest.version, reason))
-    }
-
-    /// Why a version's file could not be read.
-    fn unusable(&self, name: &str, version: Id, reason: String) -> Error {
-        if self.entry(name).manifest().is_some_and(|manifest| manifest.version == version) {
-            return damaged(name, reason);
-        }
-        replaced(name)
-    }
-
-    /// Reads and checks every file of the current version, and notes its damage: the version is refused from then on.
-    /// Other threads can use the store meanwhile. Returns the bytes read.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if there is none or it is damaged.
-    pub fn verify(&self, name: &str) -> Result<u64> {
-        let manifest = self.entry(name).usable(name)?;
-        let mut bytes = 0;
-        for (_, path, sum) in self.files_of(name, &manifest) {
-            let found = sum_of(&path);
-            if matches!(&found, Ok(found) if found == sum) {
-                bytes += sum.bytes;
-                continue;
-            }
-            let reason = match found {
-                Ok(_) => format!("{}: its contents have changed", path.display()),
-                Err(error) => error.to_string(),
-            };
-            if self.entry(name).usable(name)?.version != manifest.version {
-                // It was replaced meanwhile, and the new version was just written.
-                return Ok(bytes);
-            }
-            let error = damaged(name, &reason);
-            self.known_damage().insert((name.to_owned(), manifest.version), reason);
-            return Err(error);
-        }
-        Ok(bytes)
     }
 
     /// The folder of a model's files.
@@ -536,13 +296,6 @@ impl Store {
 
     fn known_damage(&self) -> MutexGuard<'_, HashMap<(String, Id), String>> {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads a manifest of the model `name` and checks that it is one, and this server's.
-    fn read_manifest(&self, path: &Path, name: &str) -> io::Result<Manifest> {
-        let manifest: Manifest = read_sealed(path)?;
-        manifest.check(self.holder, name).map_err(io::Error::other)?;
-        Ok(manifest)
     }
 
     fn write_version(&self, folder: &Path, item: &NewItem<'_>) -> Result<()> {

@@ -7,7 +7,7 @@ use ring_arith::{Shape, Tensor};
 use super::*;
 use crate::{
     base::ClusterId,
-    model::About,
+    model::{About, Range},
     testing::{folder, holder},
 };
 

@@ -3,13 +3,15 @@
 use mpc_core::Security;
 use serde::{Deserialize, Serialize};
 
-use super::states::{Cost, DataState, JobState, ModelState, RunState, Status};
+use super::{
+    Place,
+    states::{Cost, DataState, JobState, ModelState, RunState, Status},
+};
 use crate::{
     base::{Digest, Id},
     model::Range,
     store::Readers,
     training::{DataSet, Decision, Halt, RunSpec},
-    watch::Place,
 };
 
 /// A client's request to a server.

@@ -7,6 +7,7 @@
 
 mod messages;
 mod pace;
+mod progress;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use messages::{Reply, Request};
 pub use pace::Pace;
+pub use progress::{Place, Watched};
 pub use states::{
     Cost, DataState, JobState, Link, ModelState, PublicModel, RunState, Stage, Status, StepCost,
 };

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Place;
 use crate::{
     base::Id,
-    certificates::CertificateEnd,
+    cluster::CertificateEnd,
     model::{About, Range},
     store::Readers,
     tapes::TapeState,
     training::{DataSet, Run, Spent},
-    watch::Place,
 };
 
 /// The state of one server.

@@ -15,8 +15,7 @@ use net::{Job, Meter, Metered, Party, Session, Shaped, Transport, launch};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 use rss_protocols::{Dealer, Options, Rss, Tape};
 use serde::{Deserialize, Serialize};
-use trefoil::protocols::ProtocolChoice;
-use trefoil::watch::Watched;
+use trefoil::{protocols::ProtocolChoice, wire::Watched};
 
 use super::launch::PARTY;
 use super::{Effort, Network};

@@ -1,5 +1,6 @@
 //! Making a cluster: its authority, certificates, keys and configuration files.
 
+mod expiry;
 mod identity;
 mod renew;
 mod request;
@@ -23,6 +24,7 @@ use crate::{
     base::{Error, Result, check::check_address},
     config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, Truncation},
 };
+pub use expiry::{CertificateEnd, now};
 pub(crate) use identity::rekey_private;
 pub use identity::{cluster_id, identity, trust};
 pub use renew::{Renewal, renew, revoke};

@@ -1,4 +1,5 @@
-//! A transport that two hands hold: the protocol that computes, and the server that watches it.
+//! The progress and the cost of a job, watched on its transport: the protocol computes with one hand on it, and the
+//! server reports to clients with another.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use net::{Message, Metered, Party, Result, Traffic, Transport};
 use nn_layers::{Observer, StepInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Cost, StepCost};
+use super::{Cost, StepCost};
 
 /// The most steps of one job that are kept.
 const STEPS: usize = 1 << 16;

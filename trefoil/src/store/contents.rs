@@ -1,0 +1,114 @@
+//! Reading what a version holds: its plan, its shares and its tokenizer.
+
+use std::path::PathBuf;
+
+use super::{
+    FileSum, Manifest, Part, Store, damaged,
+    files::{parse_shares, read_checked, sum_of},
+    replaced,
+};
+use crate::base::{
+    Error, Id, Result, Shares,
+    encryption::{Place, opened},
+};
+
+impl Store {
+    /// The files of a version, and what they must be.
+    pub(super) fn files_of<'a>(
+        &self,
+        name: &str,
+        manifest: &'a Manifest,
+    ) -> impl Iterator<Item = (Part, PathBuf, &'a FileSum)> + use<'a> {
+        let (folder, version) = (self.models.join(name), manifest.version);
+        let all = [
+            (Part::Plan, Some(&manifest.plan)),
+            (Part::Shares, Some(&manifest.shares)),
+            (Part::Tokenizer, manifest.tokenizer.as_ref()),
+        ];
+        let file = move |(part, sum): (Part, Option<&'a FileSum>)| {
+            Some((part, part.path(&folder, version), sum?))
+        };
+        all.into_iter().filter_map(file)
+    }
+
+    /// Reads and checks the plan of a version.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is damaged, or another version has become current.
+    pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
+        self.read(name, manifest, (Part::Plan, &manifest.plan))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// Reads and checks the tokenizer of a language model.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none, it is damaged, or another version has become current.
+    pub fn tokenizer(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
+        let sum = manifest.tokenizer.as_ref().ok_or_else(|| {
+            let reason = "it has no tokenizer; its owner puts it with --tokenizer";
+            Error::refused(format_args!("model `{name}`"), reason)
+        })?;
+        self.read(name, manifest, (Part::Tokenizer, sum))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// What a file of a version says, or its damage.
+    fn read(
+        &self,
+        name: &str,
+        manifest: &Manifest,
+        (part, sum): (Part, &FileSum),
+    ) -> Result<Vec<u8>, String> {
+        let version = manifest.version;
+        let bytes = read_checked(&part.path(&self.models.join(name), version), sum)?;
+        opened(self.key.as_ref(), Place { name, version, kind: part.name() }, bytes)
+    }
+
+    /// Reads and checks this party's shares of a version's weights.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if they are damaged, or another version has become current.
+    pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
+        self.read(name, manifest, (Part::Shares, &manifest.shares))
+            .and_then(|bytes| parse_shares(bytes.into()))
+            .map_err(|reason| self.unusable(name, manifest.version, reason))
+    }
+
+    /// Why a version's file could not be read.
+    fn unusable(&self, name: &str, version: Id, reason: String) -> Error {
+        if self.entry(name).manifest().is_some_and(|manifest| manifest.version == version) {
+            return damaged(name, reason);
+        }
+        replaced(name)
+    }
+
+    /// Reads and checks every file of the current version, and notes its damage: the version is refused from then on.
+    /// Other threads can use the store meanwhile. Returns the bytes read.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none or it is damaged.
+    pub fn verify(&self, name: &str) -> Result<u64> {
+        let manifest = self.entry(name).usable(name)?;
+        let mut bytes = 0;
+        for (_, path, sum) in self.files_of(name, &manifest) {
+            let found = sum_of(&path);
+            if matches!(&found, Ok(found) if found == sum) {
+                bytes += sum.bytes;
+                continue;
+            }
+            let reason = match found {
+                Ok(_) => format!("{}: its contents have changed", path.display()),
+                Err(error) => error.to_string(),
+            };
+            if self.entry(name).usable(name)?.version != manifest.version {
+                // It was replaced meanwhile, and the new version was just written.
+                return Ok(bytes);
+            }
+            let error = damaged(name, &reason);
+            self.known_damage().insert((name.to_owned(), manifest.version), reason);
+            return Err(error);
+        }
+        Ok(bytes)
+    }
+}
