@@ -17,10 +17,9 @@ use pyo3::prelude::*;
 use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 use trefoil::{
     About, Id, Preprocess, check_name,
-    client::{Client, NewModel, Talk, Watch, agree_on_line},
+    client::{self, Client, NewModel, Talk, Watch, agree_on_line},
     config::ClientConfig,
     inputs::{self, Reading, Schema, TableOptions, Tokenizer, text_of},
-    links,
     model::{Column, Range},
     store::Readers,
     training::{Augment, Budget, Conditions, Course, RowTensor, Rows},
@@ -569,7 +568,7 @@ impl Connection {
         };
         // By a separate connection: other calls do not wait for the run.
         apart(py, tell, move || {
-            learn::drive(links::connect(&config)?, &config, name, &plan, &driven)
+            learn::drive(client::connect(&config)?, &config, name, &plan, &driven)
         })
     }
 
@@ -638,7 +637,7 @@ impl Connection {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let mut client = match kept.take().and_then(Kept::usable) {
                 Some(client) => client,
-                None => links::connect(&config)?,
+                None => client::connect(&config)?,
             };
             let value = talk(&mut client)?;
             // Only a connection that has not failed is used again.

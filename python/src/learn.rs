@@ -14,9 +14,8 @@ use pyo3::prelude::*;
 use ring_arith::{EngineTensor, Tensor};
 use trefoil::{
     Preprocess,
-    client::{Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
+    client::{self, Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
     config::ClientConfig,
-    links,
     store::Readers,
     training::{Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec, Training},
     wire::{DataState, RunState},
@@ -261,7 +260,7 @@ pub(crate) fn drive(
     let training = Training::new(plan.clone(), &begun.run.spec, begun.run.rows)?;
     let steps = training.steps();
     let driven = Driven { name, fingerprint: begun.run.fingerprint, training, keep: KEEP };
-    let connect = || links::connect(config);
+    let connect = || client::connect(config);
     let step = driven.run(client, begun.run.step, &connect, &(), &mut |event| match event {
         Event::Slice(slice) => followed.note(|news| news.slices.push(Progress::of(slice, steps))),
         Event::Failed(error) => followed.note(|news| news.failed = Some(error.to_string())),
@@ -307,7 +306,7 @@ pub(crate) fn approve(client: &mut Client, name: &str, letters: &str) -> Result<
 
 /// Withdraws the consent to a run, at each server separately: one server that receives it is enough.
 pub(crate) fn withdraw(config: &ClientConfig, name: &str) -> Result<()> {
-    let told = links::halt(config, name, Halt::Withdraw)?;
+    let told = client::halt(config, name, Halt::Withdraw)?;
     if told.iter().any(std::result::Result::is_ok) {
         return Ok(());
     }

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use trefoil::{
     cluster::{self, Plan},
     config::{PORT, PartyConfig},
-    links,
     protocols::ProtocolChoice,
+    server,
 };
 
 use crate::errors::{Failure, Kind, Result};
@@ -33,7 +33,7 @@ impl Remote {
             let text = format!("{path}: scripts run on three servers, with `protocol = \"rss\"`");
             return Err(Failure::new(Kind::Config, text));
         }
-        let identity = links::party_identity(&config)?;
+        let identity = server::party_identity(&config)?;
         let address = config.listen.to_socket_addrs().ok().and_then(|mut found| found.next());
         let address = address.ok_or_else(|| {
             let text = format!("{path}: `listen` is {}, which has no address", config.listen);

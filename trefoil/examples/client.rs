@@ -6,7 +6,11 @@
 use std::{env, path::Path};
 
 use ring_arith::{Shape, Tensor};
-use trefoil::{Result, config::ClientConfig, links, profile::Total};
+use trefoil::{
+    Result,
+    client::{self, Total},
+    config::ClientConfig,
+};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -14,7 +18,7 @@ fn main() -> Result<()> {
         println!("pass a client.toml and the name of a model that its servers hold");
         return Ok(());
     };
-    let mut client = links::connect(&ClientConfig::read(Path::new(config))?)?;
+    let mut client = client::connect(&ClientConfig::read(Path::new(config))?)?;
     let public = client.model(model)?;
     let about = &public.about;
     let examples = about.batch.unwrap_or(1);

@@ -4,10 +4,9 @@ use std::{fs, path::PathBuf};
 
 use serde_json::Value;
 use trefoil::{
-    client::{Client, Talk},
+    client::{self, Client, Talk},
     config::ClientConfig,
     inputs::Tokenizer,
-    links,
 };
 
 use crate::common::Cluster;
@@ -33,7 +32,7 @@ fn turns() -> Vec<(String, String, Vec<u64>)> {
 }
 
 fn connect(cluster: &Cluster) -> Client {
-    links::connect(&ClientConfig::read(&cluster.client_config("alice")).unwrap()).unwrap()
+    client::connect(&ClientConfig::read(&cluster.client_config("alice")).unwrap()).unwrap()
 }
 
 #[test]

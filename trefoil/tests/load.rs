@@ -11,7 +11,12 @@ use std::{
 
 use crate::common::{Cluster, DIGITS, digits, logits};
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
-use trefoil::{Error, client::Client, config::ClientConfig, links, wire::PublicModel};
+use trefoil::{
+    Error,
+    client::{self, Client},
+    config::ClientConfig,
+    wire::PublicModel,
+};
 
 const CLIENTS: usize = 8;
 const JOBS: usize = 200;
@@ -98,7 +103,7 @@ fn attempt(
     logits: &[f32],
 ) -> trefoil::Result<()> {
     if client.is_none() {
-        let mut new = links::connect(config)?;
+        let mut new = client::connect(config)?;
         let public = new.model("digits")?;
         *client = Some((new, public));
     }

@@ -9,10 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Client, NewRun, Watch, agree_on_item};
+use super::{Client, NewRun, Total, Watch, agree_on_item};
 use crate::{
     base::{Digest, Error, Result},
-    profile::Total,
     training::{Training, Used},
     wire::{DataState, RunState},
 };

@@ -5,7 +5,11 @@ use std::{thread, time::Duration};
 use nn_layers::train::{TrainPlan, TrainRequest};
 use ring_arith::Tensor;
 
-use super::{Answer, Client, Watch, agreed, ask, outcome, result, status, unexpected};
+use super::{
+    Answer, Client, Watch,
+    exchange::{agreed, ask, outcome, result, unexpected},
+    status,
+};
 use crate::{
     base::{Digest, Error, Id, Result},
     store::Readers,

@@ -4,13 +4,11 @@ use std::iter;
 
 use ring_arith::{Shape, Tensor};
 
-use super::{Client, Watch};
+use super::{Client, Total, Watch};
 use crate::{
     base::{Error, Id, Result},
     model::{About, Range},
-    profile::Total,
-    server::GONE,
-    wire::{MOST_TENSORS, PublicModel},
+    wire::{GONE, MOST_TENSORS, PublicModel},
 };
 
 /// The cost of a step beside that of its tokens, in those of one more token.

@@ -10,11 +10,10 @@ use serde::Serialize;
 use crate::{
     base::{Error, Result},
     cli::{Chat, Global},
-    client::{Client, Talk},
+    client::{Client, Talk, Total},
     inputs::{Tokenizer, Unfolding},
     model::Text,
     output::Output,
-    profile::Total,
 };
 
 /// A person's words, and the model's.

@@ -14,11 +14,11 @@ use super::{
 use crate::{
     base::{Error, Result, format::table},
     cli::Check,
+    client::{Predicted, Total},
     inputs::Image,
     local,
     model::{About, Range, import::Imported},
     output::Output,
-    profile::{Predicted, Total},
 };
 
 /// Examples that are run at once where a model takes any number.

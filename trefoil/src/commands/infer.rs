@@ -9,11 +9,10 @@ use super::answers::{self, Answer, Kind, accuracy, answer, mean_error};
 use crate::{
     base::{Error, Id, Result},
     cli::{Global, Infer},
-    client::Client,
+    client::{Client, Predicted, Total},
     inputs::{self, Image},
     model::{About, Input, Range},
     output::Output,
-    profile::{Predicted, Total},
     wire::PublicModel,
 };
 

@@ -32,9 +32,8 @@ use clap::CommandFactory;
 use crate::{
     base::{Error, Result},
     cli::{Cli, Command, Global},
-    client::Client,
+    client::{self, Client},
     config::ClientConfig,
-    links,
     output::Output,
 };
 
@@ -79,7 +78,7 @@ pub fn run(cli: Cli) -> Result<()> {
 
 /// Connects to the servers as the client that flag, environment or default name.
 fn connect(global: &Global) -> Result<Client> {
-    links::connect(&client_config(global)?)
+    client::connect(&client_config(global)?)
 }
 
 /// Does something with the servers that may be done twice. While one of them is being restarted, tries again

@@ -18,7 +18,7 @@ use crate::{
         format::{bytes, table},
     },
     cli::{Global, Model, Put, Share},
-    client::{Client, NewModel, agree_on_line, refused_by_all},
+    client::{Client, NewModel, Predicted, agree_on_line, refused_by_all},
     inputs::{read_file, text_of},
     local,
     model::{
@@ -26,7 +26,6 @@ use crate::{
         import::{self, Imported},
     },
     output::Output,
-    profile::Predicted,
     store::Readers,
     wire::ModelState,
 };

@@ -17,8 +17,8 @@ use crate::{
     cli::{Global, Party, Ping},
     client, cluster,
     config::{ClientConfig, PartyConfig},
-    links,
     output::Output,
+    server,
     store::{Holding, Store},
     tapes::TapeState,
     wire::{Link, Status},
@@ -37,9 +37,9 @@ pub(super) fn party(arguments: &Party, global: &Global, output: Output) -> Resul
             .map_err(|cause| Error::Internal(format!("the parent cannot be watched: {cause}")))?;
     }
     if !arguments.check {
-        return links::serve(&config);
+        return server::serve(&config);
     }
-    let store = links::open_store(&config, &links::party_identity(&config)?)?;
+    let store = server::open_store(&config, &server::party_identity(&config)?)?;
     let (rows, values): (Vec<_>, Vec<_>) =
         store.inventory()?.iter().map(|held| checked(&store, held)).unzip();
     output.result(&values, || table(&["model", "read", "state"], &rows))?;
@@ -105,7 +105,7 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
 
 /// Asks all servers at once. It waits only a short time for the others after the first answer.
 pub(super) fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
-    let dialler = Arc::new(links::Dialler::new(config)?);
+    let dialler = Arc::new(client::Dialler::new(config)?);
     let (answers, incoming) = mpsc::channel();
     let silence = config.silence_limit();
     let servers = config.servers.len();

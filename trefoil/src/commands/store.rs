@@ -10,8 +10,8 @@ use crate::{
     cli::{Global, Store},
     cluster::rekey_private,
     config::PartyConfig,
-    links,
     output::Output,
+    server,
     tapes::Shelf,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
             let from = from.as_deref().map(StoreKey::read).transpose()?;
             // First: it is needed to know whose store it is.
             rekey_private(&Role::party(config.party), &config.files(), from.as_ref())?;
-            let store = links::open_store(&config, &links::party_identity(&config)?)?;
+            let store = server::open_store(&config, &server::party_identity(&config)?)?;
             let progress = output.progress("encrypting");
             let versions = store.rekey(from.as_ref())?;
             let tapes = Shelf::new(store.root(), store.key().cloned()).rekey(from.as_ref())?;
@@ -54,7 +54,8 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
             };
             let progress = output.progress("rebuilding");
             let wait = Duration::from_secs(*wait);
-            let report = links::rebuild(&config, lost.0, wait, &mut |at, of| progress.job(at, of))?;
+            let report =
+                server::rebuild_store(&config, lost.0, wait, &mut |at, of| progress.job(at, of))?;
             drop(progress);
             output.result(&report, || {
                 let mut lines = vec![format!("{party} holds {} names again", report.rebuilt.len())];

@@ -17,9 +17,8 @@ use crate::{
         format::{bytes, seconds},
     },
     cli::{Global, Train},
-    client::{Client, Driven, Event, NewRun, Slice, Watch},
+    client::{Client, Driven, Event, NewRun, Slice, Total, Watch},
     output::Output,
-    profile::Total,
     training::{RunFile, Training},
     wire::RunState,
 };

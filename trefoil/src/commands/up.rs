@@ -22,8 +22,8 @@ use crate::{
     base::{Error, Result, format::table},
     cluster::{self, Plan},
     config::{ClientConfig, PORT, PartyConfig},
-    links,
     output::Output,
+    server,
     wire::Link,
 };
 
@@ -43,7 +43,7 @@ struct Running {
 
 /// Makes the cluster if it is not there, runs its servers, and ends them when this process is asked to end.
 pub(super) fn run(dir: &Path, output: Output) -> Result<()> {
-    let signals = links::stop_signals()?;
+    let signals = server::stop_signals()?;
     if !dir.exists() {
         make(dir)?;
         output.remark(format!("made {}, with the client `{CLIENT}`", dir.display()))?;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use mpc_core::{SecretTensor, ServerProtocol};
 use nn_layers::{Caches, Plan};
 
-use crate::base::{Error, Id, Result};
-
-/// In every reply to a client whose conversation is not here, or not of this model any more.
-pub(crate) const GONE: &str = "send its text again";
+use crate::{
+    base::{Error, Id, Result},
+    wire::GONE,
+};
 
 /// The least memory that a conversation counts for, in bytes.
 const LEAST: u64 = 4096;

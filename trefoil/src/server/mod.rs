@@ -15,6 +15,7 @@ mod learners;
 mod liar;
 mod lists;
 mod quota;
+mod serve;
 mod session;
 mod state;
 mod tapes;
@@ -50,8 +51,9 @@ use crate::{
     wire::{Link, Status},
 };
 use cache::Programs;
-pub(crate) use conversations::GONE;
 use quota::Quotas;
+pub(crate) use serve::stop_signals;
+pub use serve::{open_store, party_identity, rebuild_store, serve};
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 
 /// The time in which like lines of the log are written once, and otherwise counted.

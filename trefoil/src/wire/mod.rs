@@ -5,6 +5,7 @@
 //! it. Data that may be long, labels and plans for instance, are never part of a request's header; keys and words are
 //! never in a header at all.
 
+mod connection;
 mod messages;
 mod pace;
 mod progress;
@@ -18,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use ring_arith::{Shape, Tensor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+pub(crate) use connection::{Connection, resolve};
 pub use messages::{Reply, Request};
 pub use pace::Pace;
 pub use progress::{Place, Watched};
@@ -47,6 +49,9 @@ const REPLY: usize = 16 << 20;
 
 /// The most inputs or outputs in one message.
 pub(crate) const MOST_TENSORS: usize = 64;
+
+/// In every reply to a client whose conversation is not here, or not of this model any more.
+pub(crate) const GONE: &str = "send its text again";
 
 /// A connection between a client and a server: whole frames in order.
 pub trait Channel: Send {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use trefoil::{
-    Id, Result,
+    Id, Result, client,
     config::ClientConfig,
-    links,
     store::Readers,
     wire::{Channel, Reply, Request, hear, say},
 };
@@ -84,7 +83,7 @@ fn readers_that_differ_between_servers_are_refused_and_rights_end_when_they_are_
     cluster.json("alice", &["model", "put", "mine", DIGITS]);
     let config = ClientConfig::read(&cluster.client_config("alice")).unwrap();
     beside(&cluster, || {
-        let dialled = links::dial_all(&config).unwrap();
+        let dialled = client::dial_all(&config).unwrap();
         let mut channels: Vec<_> = dialled.into_iter().map(|channel| channel.unwrap()).collect();
         let (job, name) = (Id::random().unwrap(), "mine".to_owned());
         for (party, channel) in channels.iter_mut().enumerate() {
@@ -104,8 +103,8 @@ fn readers_that_differ_between_servers_are_refused_and_rights_end_when_they_are_
     });
 }
 
-fn alice(cluster: &Cluster) -> Result<trefoil::client::Client> {
-    links::connect(&ClientConfig::read(&cluster.client_config("alice"))?)
+fn alice(cluster: &Cluster) -> Result<client::Client> {
+    client::connect(&ClientConfig::read(&cluster.client_config("alice"))?)
 }
 
 /// Why a server refuses a request.

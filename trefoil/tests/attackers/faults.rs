@@ -13,7 +13,7 @@ use std::{
 use net::{Authority, Identity, Role};
 use ring_arith::{Shape, Tensor};
 use serde_json::Value;
-use trefoil::{config::ClientConfig, links};
+use trefoil::{client, config::ClientConfig};
 
 use crate::common::{Cluster, DIGITS, digits, faults, logits, trefoil};
 
@@ -343,7 +343,7 @@ fn no_client_notices_that_servers_are_stopped_and_started_again() {
         over.store(true, Ordering::Relaxed);
     });
     let logs = cluster.logs();
-    assert_eq!(logs.matches("trefoil::links: stopped").count(), 3 * faults(), "{logs}");
+    assert_eq!(logs.matches("trefoil::server::serve: stopped").count(), 3 * faults(), "{logs}");
     assert!(!logs.contains("job failed"), "{logs}");
 }
 
@@ -355,7 +355,7 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
     cluster.wait_until_up("bob");
     put(&cluster, "digits");
     let config = ClientConfig::read(&cluster.client_config("alice")).unwrap();
-    let mut client = links::connect(&config).unwrap();
+    let mut client = client::connect(&config).unwrap();
     let version = client.model("digits").unwrap().version;
     // The part of the third server does not reach it.
     cluster.signal(2, "STOP");

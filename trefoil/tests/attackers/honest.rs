@@ -7,7 +7,7 @@ use std::{
 };
 
 use ring_arith::{FixedPoint, FracBits, Shape, Tensor};
-use trefoil::{config::ClientConfig, links, wire::Channel};
+use trefoil::{client, config::ClientConfig, wire::Channel};
 
 use crate::common::{Cluster, DIGITS, digits, logits};
 
@@ -95,7 +95,7 @@ fn ask(cluster: &Cluster, job: usize) -> Duration {
     let pixels: Vec<f64> =
         digits[job].split(',').take(64).map(|cell| cell.parse::<f64>().unwrap() / 16.0).collect();
     let began = Instant::now();
-    let mut client = links::connect(&config).unwrap();
+    let mut client = client::connect(&config).unwrap();
     let public = client.model("digits").unwrap();
     let words = FixedPoint(FracBits::new(20).unwrap()).encode(&pixels).unwrap();
     let input = Tensor::new(Shape::new([1, 1, 8, 8]).unwrap(), words).unwrap();
@@ -116,7 +116,7 @@ pub fn connect(cluster: &Cluster) -> Vec<Box<dyn Channel>> {
 /// A client's connection to each server.
 pub fn connect_as(cluster: &Cluster, name: &str) -> Vec<Box<dyn Channel>> {
     let config = ClientConfig::read(&cluster.client_config(name)).unwrap();
-    links::dial_all(&config).unwrap().into_iter().map(|channel| channel.unwrap()).collect()
+    client::dial_all(&config).unwrap().into_iter().map(|channel| channel.unwrap()).collect()
 }
 
 /// Descriptors and resident memory of each server.

@@ -7,9 +7,8 @@ use nn_layers::{Dim, Graph, Op, PlanOptions, Unary};
 use ring_arith::{Shape, Tensor};
 use trefoil::{
     Id, Preprocess,
-    client::{Client, NewModel},
+    client::{self, Client, NewModel},
     config::ClientConfig,
-    links,
     model::import,
     store::Readers,
     wire::{Channel, Reply, Request, hear, say},
@@ -354,5 +353,5 @@ fn try_put(cluster: &Cluster, name: &str, graph: &Graph) -> trefoil::Result<()> 
 }
 
 pub fn mallory(cluster: &Cluster) -> Client {
-    links::connect(&ClientConfig::read(&cluster.client_config("mallory")).unwrap()).unwrap()
+    client::connect(&ClientConfig::read(&cluster.client_config("mallory")).unwrap()).unwrap()
 }

@@ -17,9 +17,8 @@ use ring_arith::Tensor;
 use serde_json::{Value, json};
 use trefoil::{
     Digest, Id, Preprocess, Result,
-    client::{Client, NewRun},
+    client::{self, Client, NewRun},
     config::ClientConfig,
-    links,
     store::Readers,
     training::{Augment, Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec},
     wire::{Reply, Request, hear, say, send_bytes},
@@ -36,7 +35,7 @@ const PIXELS: usize = 64;
 const CLASSES: usize = 10;
 
 fn client(cluster: &Cluster, name: &str) -> Client {
-    links::connect(&ClientConfig::read(&cluster.client_config(name)).unwrap()).unwrap()
+    client::connect(&ClientConfig::read(&cluster.client_config(name)).unwrap()).unwrap()
 }
 
 fn said(outcome: Result<impl Sized>) -> String {
@@ -508,7 +507,7 @@ fn step(
     steps: u32,
     given: &mut Given,
 ) -> Result<bool> {
-    let mut mallory = links::connect(config)?;
+    let mut mallory = client::connect(config)?;
     let at = mallory.run(name)?.run.step;
     if openings.opens_weights(at) && !given.weights.contains_key(&at) {
         for _ in 0..2 {

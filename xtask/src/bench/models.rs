@@ -13,9 +13,9 @@ use net::{Party, Session, Stats, launch as parties};
 use nn_layers::{Compiled, HostTensor, Plan, PlanOptions, Sizes};
 use serde::{Deserialize, Serialize};
 use trefoil::{
+    client::Predicted,
     local::predict,
     model::Program,
-    profile::Predicted,
     protocols::{Computing, ProtocolChoice, with_protocol},
 };
 

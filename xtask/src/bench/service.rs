@@ -19,9 +19,9 @@ use trefoil::{
     client::{self, Client, NewModel},
     cluster::{Plan, init},
     config::{ClientConfig, Limits, PartyConfig},
-    links,
     model::import,
     protocols::ProtocolChoice,
+    server,
     store::Readers,
     wire::{Channel, Link},
 };
@@ -68,7 +68,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
 /// If the server cannot start.
 pub(super) fn party(args: &[String]) -> Result<()> {
     let [config] = args else { bail!("a server is started with its configuration file") };
-    Ok(links::serve(&PartyConfig::read(Path::new(config))?)?)
+    Ok(server::serve(&PartyConfig::read(Path::new(config))?)?)
 }
 
 /// A server's CPU time for one job with 250 idle connections, compared with that without.
@@ -229,7 +229,7 @@ impl Cluster {
         let config = self.config("asker")?;
         let begun = Instant::now();
         loop {
-            let states = links::dial_all(&config)?;
+            let states = client::dial_all(&config)?;
             let up = states.into_iter().all(|channel| {
                 let state = channel.and_then(|mut channel| client::status(&mut *channel, LIMIT));
                 state.is_ok_and(|state| state.link == Link::Up)
@@ -272,7 +272,7 @@ impl Cluster {
     }
 
     fn client(&self, name: &str) -> Result<Client> {
-        Ok(links::connect(&self.config(name)?)?)
+        Ok(client::connect(&self.config(name)?)?)
     }
 
     /// Connections that ask for nothing.
@@ -282,7 +282,7 @@ impl Cluster {
         for client in 0..clients {
             let config = self.config(&idle_name(client))?;
             for _ in 0..each {
-                for channel in links::dial_all(&config)? {
+                for channel in client::dial_all(&config)? {
                     crowd.push(channel?);
                 }
             }

@@ -11,13 +11,13 @@ use serde::Serialize;
 use crate::{
     base::{Error, Result, format::seconds},
     cli::Demo,
+    client::Total,
     local,
     model::{
         Preprocess,
         import::{self, Imported},
     },
     output::Output,
-    profile::Total,
 };
 
 /// The shipped model, trained by `models/scripts/train_digits.py`.

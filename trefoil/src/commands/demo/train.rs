@@ -20,10 +20,10 @@ use crate::{
         format::{bytes, seconds},
     },
     cli::Demo,
+    client::Total,
     local::{self, Epoch},
     model::Program,
     output::Output,
-    profile::Total,
     training::{Augment, Course, Training},
 };
 

@@ -12,9 +12,8 @@ use super::model::remove_named;
 use crate::{
     base::{Digest, Error, Result, format::table},
     cli::{Global, Run},
-    client::{Client, agree_on_item},
+    client::{self, Client, agree_on_item},
     inputs::read_file,
-    links,
     output::Output,
     training::{Decision, Halt},
     wire::RunState,
@@ -134,7 +133,7 @@ fn follow(client: &mut Client, name: &str, output: Output) -> Result<()> {
 fn halt(global: &Global, name: &str, halt: Halt, said: &str, output: Output) -> Result<()> {
     let config = super::client_config(global)?;
     let progress = output.progress("telling the servers");
-    let told = links::halt(&config, name, halt)?;
+    let told = client::halt(&config, name, halt)?;
     drop(progress);
     let heard: Vec<_> = (0..told.len()).filter(|&party| told[party].is_ok()).collect();
     let failed = told.into_iter().enumerate();

@@ -1,15 +1,15 @@
 //! A client's connections to the servers.
 
 mod agree;
+mod connect;
+mod cost;
 mod drive;
+mod exchange;
 mod learn;
 mod talk;
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -19,22 +19,25 @@ use ring_arith::{EngineTensor, Tensor};
 
 pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
+pub use connect::{Dialler, connect, dial_all, halt};
+pub use cost::{Layer, Predicted, PredictedLayer, Total};
 pub use drive::{Driven, Epoch, Event, Slice};
+pub(crate) use exchange::reveal_all;
+use exchange::{
+    Joint, Sent, agreed, ask, done, last_word, name_of, outcome, result, start, unexpected,
+};
 pub use learn::{Listed, NewRun, agree_on_item, halt_at};
 pub use talk::Talk;
 
 use crate::{
-    base::{Accusation, Digest, Error, Id, Result},
+    base::{Digest, Error, Id, Result},
     model::{About, LARGEST_TOKENIZER, Range, weight_sharing},
     store::Readers,
     wire::{
         Channel, Cost, JobState, ModelState, Pace, Place, PublicModel, Reply, Request, Status,
-        check_shapes, hear, receive_bytes, receive_tensor, say, send_bytes, send_parcel,
+        receive_bytes, say, send_bytes, send_parcel,
     },
 };
-
-/// Largest result that a client takes, in bytes.
-const RESULT: u64 = 1 << 32;
 
 /// Longest description of a model that a client reads, in bytes.
 const PUBLIC: u64 = 8 << 20;
@@ -105,12 +108,6 @@ pub struct Pong {
     pub security: Security,
     /// The time until the answer came.
     pub round_trip: Duration,
-}
-
-/// The state that the conversations of one job share.
-struct Joint {
-    over: AtomicBool,
-    first: Mutex<Option<Error>>,
 }
 
 impl Client {
@@ -487,166 +484,4 @@ pub fn status(channel: &mut dyn Channel, silence: Duration) -> Result<Status> {
         Reply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),
     }
-}
-
-impl Joint {
-    /// Keeps the first error and makes the other conversations end.
-    fn note<T>(&self, outcome: Result<T>) -> Option<T> {
-        match outcome {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-                match (&mut *first, error) {
-                    // All accusations are told: one of them may be the liar's.
-                    (Some(Error::Cheated(known)), Error::Cheated(new)) => known.extend(new),
-                    (first, error @ Error::Cheated(_)) => *first = Some(error),
-                    // A conversation that was made to end has nothing to add.
-                    (Some(_), _) => {}
-                    (first, error) => *first = Some(error),
-                }
-                self.over.store(true, Ordering::Release);
-                None
-            }
-        }
-    }
-}
-
-/// Counts what leaves for all servers together.
-struct Sent<'a> {
-    watch: &'a dyn Watch,
-    bytes: Mutex<u64>,
-    of: u64,
-}
-
-impl<'a> Sent<'a> {
-    fn new(watch: &'a dyn Watch, parcels: &[Parcel]) -> Self {
-        let words = parcels.iter().flat_map(|parcel| &parcel.words);
-        let of = words.map(|words| 8 * words.len() as u64).sum();
-        Self { watch, bytes: Mutex::new(0), of }
-    }
-
-    fn add(&self, bytes: u64) {
-        let mut sum = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        *sum += bytes;
-        self.watch.sent(*sum, self.of);
-    }
-}
-
-fn ask(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<Reply> {
-    match say(channel, request) {
-        Ok(()) => hear(channel, silence),
-        Err(error) => Err(last_word(channel, error)),
-    }
-}
-
-/// The reason that a server may have sent before it closed the connection.
-fn last_word(channel: &mut dyn Channel, error: Error) -> Error {
-    match hear(channel, Duration::from_secs(1)) {
-        Ok(reply @ (Reply::Failed { .. } | Reply::Stopping { .. })) => unexpected(&reply),
-        _ => error,
-    }
-}
-
-/// Announces a job; returns once the server takes its data.
-fn start(channel: &mut dyn Channel, request: &Request, silence: Duration) -> Result<()> {
-    match ask(channel, request, silence)? {
-        Reply::Send => Ok(()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-/// Waits for the end of a job.
-fn outcome(
-    party: usize,
-    channel: &mut dyn Channel,
-    silence: Duration,
-    watch: &dyn Watch,
-    joint: &Joint,
-) -> Result<Reply> {
-    loop {
-        match hear(channel, silence)? {
-            Reply::Failed { reason } => return Err(Error::refused(name_of(party), reason)),
-            Reply::Cheated { suspects, step } => {
-                return Err(Error::Cheated(vec![Accusation { by: party, suspects, step }]));
-            }
-            Reply::Waiting { before: Some(before) } => {
-                watch.word(&format!("waiting for {before} jobs before this one"));
-            }
-            Reply::Waiting { before: None } => {}
-            Reply::Working(place) => watch.works(&place),
-            end @ (Reply::Done | Reply::Result { .. }) => return Ok(end),
-            other => return Err(unexpected(&other)),
-        }
-        if joint.over.load(Ordering::Acquire) {
-            return Err(Error::Internal("the job has failed at another server".to_owned()));
-        }
-    }
-}
-
-/// Reads what a server releases of a job's results.
-fn result(
-    party: usize,
-    channel: &mut dyn Channel,
-    silence: Duration,
-    reply: Reply,
-) -> Result<(Vec<Released>, Cost)> {
-    let Reply::Result { outputs, next, cost } = reply else {
-        return Err(Error::refused(name_of(party), "it returned no result"));
-    };
-    if !next.is_empty() && outputs.len() != next.len() {
-        return Err(Error::refused(name_of(party), "it returned an incomplete result"));
-    }
-    let shapes = check_shapes(&outputs, RESULT)?;
-    let pace = &mut Pace::frames(silence);
-    let mut vouched = next.into_iter().map(|digest| *digest.as_bytes());
-    let released = shapes.iter().map(|shape| {
-        let words = receive_tensor(channel, shape, pace)?;
-        Ok(Released { words, vouched: vouched.next() })
-    });
-    Ok((released.collect::<Result<Vec<_>>>()?, *cost))
-}
-
-/// Puts together what each server released of several results.
-pub(crate) fn reveal_all(
-    sharing: &dyn Sharing,
-    released: Vec<Vec<Released>>,
-) -> Result<Vec<Tensor>> {
-    let count = released.first().map_or(0, Vec::len);
-    if released.iter().any(|each| each.len() != count) {
-        return Err(Error::refused("servers", "they returned different numbers of results"));
-    }
-    let mut released: Vec<_> = released.into_iter().map(Vec::into_iter).collect();
-    let one = |_| {
-        let parts: Vec<_> = released.iter_mut().filter_map(Iterator::next).collect();
-        sharing.reveal(&parts).map_err(|error| Error::refused_parcel("servers", error))
-    };
-    (0..count).map(one).collect()
-}
-
-/// The answer of all servers, if they agree.
-fn agreed<T: PartialEq>(told: &[T]) -> Option<&T> {
-    let (first, others) = told.split_first()?;
-    others.iter().all(|other| other == first).then_some(first)
-}
-
-fn done(reply: Reply) -> Result<()> {
-    match reply {
-        Reply::Done => Ok(()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn name_of(party: usize) -> String {
-    format!("party {party}")
-}
-
-fn unexpected(reply: &Reply) -> Error {
-    let text = match reply {
-        Reply::Failed { reason } => return Error::refused("servers", reason),
-        Reply::Stopping { party } => return Error::Stopping { party: *party },
-        Reply::Result { .. } => "a result".to_owned(),
-        other => format!("{other:?}").chars().take(80).collect(),
-    };
-    let advice = "run the same program on all machines";
-    Error::refused("server", format_args!("answered with {text}; {advice}"))
 }
