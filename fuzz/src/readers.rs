@@ -20,8 +20,10 @@ use rss_protocols::{Rss, Tape};
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::{
     config::{ClientConfig, PartyConfig},
-    observe::parse as parse_http,
-    queue::{Answer, Turn},
+    server::{
+        observe::parse as parse_http,
+        queue::{Answer, Turn},
+    },
     store::{parse_manifest, parse_shares, saved::SavedShare, seal},
     training::RunFile,
     wire::{Reply, Request, parse},

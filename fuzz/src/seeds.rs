@@ -16,7 +16,7 @@ use trefoil::{
     cluster::CertificateEnd,
     model::{Column, Range},
     protocols::ProtocolChoice,
-    queue::{Answer, Held, Turn},
+    server::queue::{Answer, Held, Turn},
     store::{Content, FileSum, Holder, Manifest, Readers, saved::SavedShare},
     tapes::TapeState,
     training::{

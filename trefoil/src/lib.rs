@@ -1,8 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-pub mod audit;
-pub mod certificates;
 pub mod cli;
 pub mod client;
 pub mod cluster;
@@ -11,10 +9,7 @@ pub mod config;
 pub mod inputs;
 pub mod local;
 pub mod model;
-pub mod observe;
 pub mod output;
-pub mod queue;
-pub mod rebuild;
 pub mod server;
 pub mod store;
 pub mod tapes;

@@ -1,6 +1,6 @@
 //! `trefoil audit`: checks a server's record of requests.
 
-use crate::{audit, base::Result, cli::Audit, output::Output};
+use crate::{base::Result, cli::Audit, output::Output, server::audit};
 
 pub(super) fn run(command: &Audit, output: Output) -> Result<()> {
     let Audit::Verify { files } = command;

@@ -6,9 +6,8 @@
 use mpc_core::Sharing;
 use ring_arith::EngineTensor;
 
-use super::Core;
+use super::{Core, audit::Event};
 use crate::{
-    audit::Event,
     base::{Digest, Error, Id, Result, Shares, check::check_name},
     store::{Content, Entry, Manifest, Readers},
     training::{Decision, Halt, Used},

@@ -5,21 +5,24 @@
 //! another; queue and store outlive it.
 
 mod access;
+mod agreement;
+pub mod audit;
 mod cache;
 mod clients;
 pub(crate) mod control;
 mod conversations;
 mod jobs;
-mod learners;
 #[cfg(feature = "liar")]
 mod liar;
-mod lists;
+pub mod observe;
+pub mod queue;
 mod quota;
+mod rebuild;
+mod reload;
 mod serve;
 mod session;
 mod state;
 mod tapes;
-mod terms;
 mod trainings;
 mod worker;
 
@@ -40,17 +43,17 @@ use net::{Identity, LeftOut, LogLimit};
 use ring_arith::Engine;
 
 use crate::{
-    audit::{Audit, Event, JobLine},
     base::{Error, Id, Result},
     cluster::{CertificateEnd, now},
     config::{Access, Limits},
-    observe::{Metrics, Outcome as Ended},
-    queue::{Follower, Full, Leader},
     store::Store,
     tapes::Shelf,
     wire::{Link, Status},
 };
+use audit::{Audit, Event, JobLine};
 use cache::Programs;
+use observe::{Metrics, Outcome as Ended};
+use queue::{Follower, Full, Leader};
 use quota::Quotas;
 pub(crate) use serve::stop_signals;
 pub use serve::{open_store, party_identity, rebuild_store, serve};

@@ -9,14 +9,15 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{Server, check_revocations};
-use crate::{
+use super::{
+    Server,
     audit::{Audit, Event},
+    check_revocations, observe, rebuild, reload,
+};
+use crate::{
     base::{Error, Result, log, memory},
-    certificates,
     cluster::{CertificateEnd, cluster_id, identity, trust},
     config::PartyConfig,
-    observe, rebuild,
     store::{Holder, Store},
     wire::{CHUNK, Connection, REQUEST, resolve},
 };
@@ -64,7 +65,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     server.set_certificates(CertificateEnd::of(&identity)?);
     server.trust(trust(&config.files())?);
     let (watched, endpoint_watched, files) = (server.clone(), endpoint.clone(), config.clone());
-    start("certificates", move || certificates::watch(&files, &endpoint_watched, &watched))?;
+    start("certificates", move || reload::watch(&files, &endpoint_watched, &watched))?;
     let checked = server.clone();
     start("store check", move || {
         if let Err(error) = checked.check_store() {

@@ -17,12 +17,12 @@ use super::{
     Core, Ending, Failure, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
     jobs::{Train, Work},
+    queue::{Answer, Turn},
     worker::Worker,
 };
 use crate::{
     base::{Error, Id, Result},
     config::Limits,
-    queue::{Answer, Turn},
     wire::{Link, Place, Stage, VERSION, Watched},
 };
 use gpu_kernels::AnyEngine;
@@ -235,7 +235,7 @@ impl Core {
         Ok(turn.run)
     }
 
-    fn with_leader<T>(&self, act: impl FnOnce(&mut crate::queue::Leader) -> T) -> T {
+    fn with_leader<T>(&self, act: impl FnOnce(&mut crate::server::queue::Leader) -> T) -> T {
         match &mut self.state().queue {
             Queue::Leader(leader) => act(leader),
             Queue::Follower(_) => unreachable!("only party 0 leads"),

@@ -9,11 +9,14 @@ use std::{
 use mpc_core::Released;
 use net::Canceller;
 
-use super::{jobs::Work, quota::Reserved};
+use super::{
+    jobs::Work,
+    queue::{Follower, Joins, Leader},
+    quota::Reserved,
+};
 use crate::{
     base::{Digest, Id},
-    queue::{Follower, Joins, Leader},
-    wire::{Cost, JobState, Link, Watched},
+    wire::{Cost, JobState, Link, Place, Stage, Watched},
 };
 
 pub(super) struct State {
@@ -115,6 +118,57 @@ impl From<String> for Failure {
 pub(super) enum Output {
     Nothing,
     Answer(Vec<Released>, Box<Cost>),
+}
+
+impl Job {
+    pub(super) fn describe(&self, id: Id, stage: Stage) -> JobState {
+        let (kind, model) = self.work.name();
+        let seconds = self.since.elapsed().as_secs();
+        JobState { job: id, kind: kind.to_owned(), model: model.to_owned(), stage, seconds }
+    }
+}
+
+impl Running {
+    /// True if this job is among those that run.
+    pub(super) fn has(&self, id: Id) -> bool {
+        self.jobs.iter().any(|(job, _)| job.job == id)
+    }
+
+    /// True if the job trains or opens this run.
+    pub(super) fn is_of_run(&self, name: &str) -> bool {
+        self.run.as_deref() == Some(name)
+    }
+
+    /// Ends one job, or keeps its answer back where others run with it. False if the end is near anyway.
+    pub(super) fn cancel(&mut self, id: Id, reason: &str) -> bool {
+        if self.jobs.len() == 1 {
+            return self.end(reason);
+        }
+        let ends = matches!(self.phase, Phase::Ending);
+        if !ends {
+            self.cancelled.entry(id).or_insert_with(|| reason.to_owned());
+        }
+        !ends
+    }
+
+    /// Ends all that runs, now or as soon as that touches no other job. False if the end is near anyway.
+    pub(super) fn end(&mut self, reason: &str) -> bool {
+        match &mut self.phase {
+            Phase::Preparing(cancel) | Phase::Voting(cancel) => {
+                cancel.get_or_insert_with(|| reason.to_owned());
+            }
+            Phase::Computing => self.canceller.cancel(reason),
+            Phase::Ending => return false,
+        }
+        true
+    }
+
+    /// A client's jobs among those that run.
+    pub(super) fn of(&self, client: &str) -> impl Iterator<Item = JobState> {
+        let place: Place = self.watched.place();
+        let mine = self.jobs.iter().filter(move |(_, of)| of == client);
+        mine.map(move |(job, _)| JobState { stage: Stage::Working(place.clone()), ..job.clone() })
+    }
 }
 
 impl Queue {

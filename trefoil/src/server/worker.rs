@@ -9,12 +9,12 @@ use nn_layers::{Observer, StepInfo};
 
 use super::{
     Core, Job, Outcome, Phase,
+    agreement::{Marks, Proposal, Tally, Terms},
     cache::{Hashes, Loaded, Models},
     control::exchange,
     conversations::Conversations,
     jobs::{Agreed, JobInfo, Kind, Offer, Ready, Work},
     tapes::Players,
-    terms::{Marks, Proposal, Tally, Terms},
     trainings::{Progress, Trainings},
 };
 use crate::{

@@ -38,7 +38,7 @@ fn dashboard(root: &Path) -> Result<String> {
     let text = fs::read_to_string(root.join("deploy/grafana/trefoil.json"))?;
     let board: serde_json::Value = serde_json::from_str(&text).context("the dashboard")?;
     let panels = board["panels"].as_array().context("the dashboard has no panels")?;
-    let told = fs::read_to_string(root.join("trefoil/src/observe/metrics.rs"))?;
+    let told = fs::read_to_string(root.join("trefoil/src/server/observe/metrics.rs"))?;
     let mut asked = BTreeSet::new();
     for target in panels.iter().flat_map(|panel| panel["targets"].as_array()).flatten() {
         let expression = target["expr"].as_str().context("a target without an expression")?;

@@ -12,9 +12,9 @@ use crate::{
     model::Program,
     server::{
         Core, Job, Outcome, Output,
+        agreement::Proposal,
         cache::{Hashes, Loaded},
         tapes::{Candidate, candidates},
-        terms::Proposal,
         worker::{Computing, Observing, Worker, compare_counters},
     },
     store::Manifest,

@@ -10,7 +10,7 @@ mod train;
 use gpu_kernels::AnyEngine;
 use mpc_core::{Held, ServerProtocol, Sharing};
 
-use super::{Outcome, cache::Hashes, tapes::Candidate, terms::Proposal, worker::Worker};
+use super::{Outcome, agreement::Proposal, cache::Hashes, tapes::Candidate, worker::Worker};
 use crate::base::{Digest, Id, Result};
 
 pub(super) use access::{Decide, Remove, Share};

@@ -7,10 +7,10 @@ use mpc_core::{ServerProtocol, ShareTensor, TruncationMode};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
-    audit::{Event, Opening},
     base::{Digest, Error, Id, Result},
     server::{
         Core, Outcome, Output,
+        audit::{Event, Opening},
         trainings::{Progress, Slice},
         worker::{Worker, compare_counters},
     },

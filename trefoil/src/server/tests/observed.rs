@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe;
+use crate::server::observe;
 
 /// The answer to these bytes.
 fn told(address: SocketAddr, request: &str) -> String {
@@ -79,7 +79,7 @@ fn a_flood_of_refusals_hides_nobody_elses() {
     let of = |client: &str| refused.iter().filter(|line| line["client"] == client).count();
     assert_eq!((of("mallory"), of("bob")), (1, 1), "{refused:?}");
     assert_eq!(audited(&world, 1, "job").len(), 1);
-    let found = crate::audit::verify(&[world.audits[1].clone()]).unwrap();
+    let found = audit::verify(&[world.audits[1].clone()]).unwrap();
     assert_eq!((found.first, found.last), (0, 2));
 }
 

@@ -1,13 +1,13 @@
 //! The server's side for clients that train: their data sets, their runs, and their consent.
 
-use super::{
-    access::bytes_of,
-    clients::{Order, PARSED, PLAN, Visit, words_of},
-    jobs::{Decide, Publish, Put, Release, Train, Work},
-    trainings::Derived,
-};
+use super::{Order, PARSED, PLAN, Visit, words_of};
 use crate::{
     base::{Digest, Error, Id, Result},
+    server::{
+        access::bytes_of,
+        jobs::{Decide, Publish, Put, Release, Train, Work},
+        trainings::Derived,
+    },
     store::{Content, Readers},
     training::{Halt, Run, RunSpec},
     wire::{Reply, Request, check_upload, receive_bytes, say},

@@ -21,9 +21,9 @@ use net::{Party, Transport};
 use ring_arith::{EngineTensor, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::control::{holdings, listen, reconcile, strange, tell};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    server::control::{holdings, listen, reconcile, strange, tell},
     store::{Content, Counts, Manifest, NewItem, Readers, Store},
     wire::CHUNK,
 };

@@ -16,7 +16,7 @@ use std::{
 
 pub use metrics::{Metrics, Outcome};
 
-use crate::server::Server;
+use super::Server;
 
 /// The longest time of a connection.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -10,11 +10,11 @@ use std::{
 
 use net::Endpoint;
 
+use super::Server;
 use crate::{
     base::{Result, log},
     cluster::{CertificateEnd, identity, now, trust},
     config::PartyConfig,
-    server::Server,
 };
 
 /// The interval at which the files are checked.

@@ -1,13 +1,12 @@
 //! The lists of models and jobs that a server gives to a client.
 
-use super::{Core, Job, Phase, Queue, Running, access::sees, clients::Visit};
+use super::Visit;
 use crate::{
     base::{Error, Id, Result},
+    server::{Core, Queue, access::sees},
     store::{Content, Entry, Manifest},
     training::Spent,
-    wire::{
-        DataState, JobState, ModelState, Place, PublicModel, Reply, RunState, Stage, Status, say,
-    },
+    wire::{DataState, JobState, ModelState, PublicModel, Reply, RunState, Stage, Status, say},
 };
 
 /// The most models on a page.
@@ -186,56 +185,5 @@ impl Core {
             format_args!("job {id}"),
             format!("client {client} has no such job here"),
         ))
-    }
-}
-
-impl Job {
-    pub(super) fn describe(&self, id: Id, stage: Stage) -> JobState {
-        let (kind, model) = self.work.name();
-        let seconds = self.since.elapsed().as_secs();
-        JobState { job: id, kind: kind.to_owned(), model: model.to_owned(), stage, seconds }
-    }
-}
-
-impl Running {
-    /// True if this job is among those that run.
-    pub(super) fn has(&self, id: Id) -> bool {
-        self.jobs.iter().any(|(job, _)| job.job == id)
-    }
-
-    /// True if the job trains or opens this run.
-    pub(super) fn is_of_run(&self, name: &str) -> bool {
-        self.run.as_deref() == Some(name)
-    }
-
-    /// Ends one job, or keeps its answer back where others run with it. False if the end is near anyway.
-    fn cancel(&mut self, id: Id, reason: &str) -> bool {
-        if self.jobs.len() == 1 {
-            return self.end(reason);
-        }
-        let ends = matches!(self.phase, Phase::Ending);
-        if !ends {
-            self.cancelled.entry(id).or_insert_with(|| reason.to_owned());
-        }
-        !ends
-    }
-
-    /// Ends all that runs, now or as soon as that touches no other job. False if the end is near anyway.
-    pub(super) fn end(&mut self, reason: &str) -> bool {
-        match &mut self.phase {
-            Phase::Preparing(cancel) | Phase::Voting(cancel) => {
-                cancel.get_or_insert_with(|| reason.to_owned());
-            }
-            Phase::Computing => self.canceller.cancel(reason),
-            Phase::Ending => return false,
-        }
-        true
-    }
-
-    /// A client's jobs among those that run.
-    pub(super) fn of(&self, client: &str) -> impl Iterator<Item = JobState> {
-        let place: Place = self.watched.place();
-        let mine = self.jobs.iter().filter(move |(_, of)| of == client);
-        mine.map(move |(job, _)| JobState { stage: Stage::Working(place.clone()), ..job.clone() })
     }
 }
