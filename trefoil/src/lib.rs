@@ -4,12 +4,10 @@
 pub mod cli;
 pub mod client;
 pub mod cluster;
-pub mod commands;
 pub mod config;
 pub mod inputs;
 pub mod local;
 pub mod model;
-pub mod output;
 pub mod server;
 pub mod store;
 pub mod tapes;
@@ -22,8 +20,8 @@ mod testing;
 
 pub use cluster_protocols as protocols;
 
-pub use crate::base::{
+pub use base::{
     Accusation, ClusterId, Digest, Error, Id, PROGRAM, Result, Shares, check::check_name,
-    encryption::StoreKey, log,
+    encryption::StoreKey,
 };
-pub use crate::model::{About, Input, Longer, OutputTensor, Preprocess, Text};
+pub use model::{About, Input, Longer, OutputTensor, Preprocess, Text};

@@ -6,7 +6,7 @@ mod error;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod id;
-pub mod log;
+pub(crate) mod log;
 pub(crate) mod memory;
 
 pub use error::{Accusation, Error, Result};

@@ -1,4 +1,4 @@
-//! The messages between clients and servers.
+//! The messages between clients and servers, the connections that carry them, and the progress that they report.
 //!
 //! A message is a small JSON header in one frame, followed by the bytes it announces in frames of at most [`CHUNK`]
 //! bytes. A server knows from the header how many bytes will come and refuses what is too much before it reads any of

@@ -16,8 +16,6 @@ use bytes::Bytes;
 use mpc_core::{Released, Sharing};
 use ring_arith::{EngineTensor, Shape};
 
-use models::positions;
-
 use super::{
     Coming, Core, Failure, Job, Outcome, Output, Queue, Server,
     access::hides,
@@ -147,7 +145,7 @@ impl Visit<'_> {
                 self.order(*job, request, work)
             }
             Request::Predict { model, version, inputs, at } => {
-                self.predict((model, *version), inputs, positions(*at))
+                self.predict((model, *version), inputs, *at)
             }
             Request::DataSets { after } => self.list_data(after.as_deref()),
             Request::Runs { after } => self.list_runs(after.as_deref()),

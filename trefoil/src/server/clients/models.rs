@@ -197,9 +197,10 @@ impl Visit<'_> {
         &mut self,
         (model, version): (&str, Id),
         inputs: &[Vec<usize>],
-        at: usize,
+        at: u64,
     ) -> Result<()> {
         let core = self.core;
+        let at = positions(at);
         let manifest = core.may_infer(self.client, model, version)?;
         let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
@@ -233,6 +234,6 @@ impl Core {
 }
 
 /// A number of positions; one that no memory holds stays one that is refused.
-pub(super) fn positions(at: u64) -> usize {
+fn positions(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX).min(MOST_POSITIONS)
 }

@@ -8,11 +8,13 @@ use serde::Serialize;
 use super::answers::{self, Answer, Kind, accuracy, answer, mean_error};
 use crate::{
     base::{Error, Id, Result},
-    cli::{Global, Infer},
+    cli::{
+        arguments::{Global, Infer},
+        output::Output,
+    },
     client::{Client, Predicted, Total},
     inputs::{self, Image},
     model::{About, Input, Range},
-    output::Output,
     wire::PublicModel,
 };
 
@@ -363,7 +365,7 @@ fn infer(
     version: Id,
     about: &About,
     inputs: &[Tensor],
-    progress: &crate::output::Progress,
+    progress: &crate::cli::output::Progress,
 ) -> Result<(Total, Vec<Vec<Vec<f64>>>)> {
     let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
     let examples = inputs.first().map_or(0, |input| about.examples(input.shape().dims()));

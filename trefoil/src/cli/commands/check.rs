@@ -13,12 +13,11 @@ use super::{
 };
 use crate::{
     base::{Error, Result, format::table},
-    cli::Check,
+    cli::{arguments::Check, output::Output},
     client::{Predicted, Total},
     inputs::Image,
     local,
     model::{About, Range, import::Imported},
-    output::Output,
 };
 
 /// Examples that are run at once where a model takes any number.

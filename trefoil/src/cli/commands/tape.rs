@@ -10,11 +10,13 @@ use serde_json::json;
 use super::reading;
 use crate::{
     base::{Error, Result, format::bytes},
-    cli::{Global, MakeTape, Tape, TapePlan},
+    cli::{
+        arguments::{Global, MakeTape, Tape, TapePlan},
+        output::Output,
+    },
     cluster::{identity, trust},
     config::{DealerConfig, PartyConfig},
     model::{Program, import::Imported},
-    output::Output,
     tapes::{self, Shelf},
 };
 

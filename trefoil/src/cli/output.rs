@@ -10,12 +10,12 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use super::arguments::Global;
 use crate::{
     base::{
         Error, Result,
         format::{escaped, in_json, plain},
     },
-    cli::Global,
     client::Watch,
     wire::Place,
 };

@@ -4,13 +4,12 @@ use serde_json::json;
 
 use crate::{
     base::{Error, Result},
-    cli::Cluster,
+    cli::{arguments::Cluster, output::Output},
     cluster::{
         Member, Plan, Renewal, add_client, add_dealer, addresses, init, renew, request, revoke,
         sign,
     },
     config::check_security,
-    output::Output,
 };
 
 pub(super) fn run(command: Cluster, output: Output) -> Result<()> {

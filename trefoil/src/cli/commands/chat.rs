@@ -9,11 +9,13 @@ use serde::Serialize;
 
 use crate::{
     base::{Error, Result},
-    cli::{Chat, Global},
+    cli::{
+        arguments::{Chat, Global},
+        output::Output,
+    },
     client::{Client, Talk, Total},
     inputs::{Tokenizer, Unfolding},
     model::Text,
-    output::Output,
 };
 
 /// A person's words, and the model's.

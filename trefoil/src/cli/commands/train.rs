@@ -16,9 +16,11 @@ use crate::{
         Error, Result,
         format::{bytes, seconds},
     },
-    cli::{Global, Train},
+    cli::{
+        arguments::{Global, Train},
+        output::Output,
+    },
     client::{Client, Driven, Event, NewRun, Slice, Total, Watch},
-    output::Output,
     training::{RunFile, Training},
     wire::RunState,
 };

@@ -1,6 +1,10 @@
 //! `trefoil audit`: checks a server's record of requests.
 
-use crate::{base::Result, cli::Audit, output::Output, server::audit};
+use crate::{
+    base::Result,
+    cli::{arguments::Audit, output::Output},
+    server::audit,
+};
 
 pub(super) fn run(command: &Audit, output: Output) -> Result<()> {
     let Audit::Verify { files } = command;

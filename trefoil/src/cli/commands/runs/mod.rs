@@ -11,10 +11,12 @@ use serde_json::json;
 use super::model::remove_named;
 use crate::{
     base::{Digest, Error, Result, format::table},
-    cli::{Global, Run},
+    cli::{
+        arguments::{Global, Run},
+        output::Output,
+    },
     client::{self, Client, agree_on_item},
     inputs::read_file,
-    output::Output,
     training::{Decision, Halt},
     wire::RunState,
 };

@@ -7,10 +7,12 @@ use serde_json::json;
 
 use crate::{
     base::{Error, Result, encryption::StoreKey, files::new_private},
-    cli::{Global, Store},
+    cli::{
+        arguments::{Global, Store},
+        output::Output,
+    },
     cluster::rekey_private,
     config::PartyConfig,
-    output::Output,
     server,
     tapes::Shelf,
 };

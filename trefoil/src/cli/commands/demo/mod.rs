@@ -10,21 +10,20 @@ use serde::Serialize;
 
 use crate::{
     base::{Error, Result, format::seconds},
-    cli::Demo,
+    cli::{arguments::Demo, output::Output},
     client::Total,
     local,
     model::{
         Preprocess,
         import::{self, Imported},
     },
-    output::Output,
 };
 
 /// The shipped model, trained by `models/scripts/train_digits.py`.
-const MODEL: &[u8] = include_bytes!("../../../../models/data/digits.onnx");
+const MODEL: &[u8] = include_bytes!("../../../../../models/data/digits.onnx");
 
 /// The shipped images: UCI's handwritten digits, <https://doi.org/10.24432/C50P49>, CC BY 4.0.
-const IMAGES: &[u8] = include_bytes!("../../../../models/data/digits.csv.gz");
+const IMAGES: &[u8] = include_bytes!("../../../../../models/data/digits.csv.gz");
 
 /// Pixels of an image's side.
 const SIDE: usize = 8;

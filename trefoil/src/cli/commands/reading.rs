@@ -12,7 +12,7 @@ use nn_layers::{Graph, HostTensor, PlanOptions};
 use super::{check, model};
 use crate::{
     base::{Error, Result},
-    cli::{self, Prepare, Reading},
+    cli::arguments::{self, Prepare, Reading},
     inputs::{self, Image, Scaling, Schema},
     model::{
         About, Column, Input, Preprocess, Range, dry_run,
@@ -197,8 +197,8 @@ impl<'a> File<'a> {
 /// The options of an import.
 pub(super) fn options(reading: &Reading) -> ImportOptions {
     let answers = match reading.answers {
-        Some(cli::Answer::Logits) => Answers::Logits,
-        Some(cli::Answer::Token) | None => Answers::Token,
+        Some(arguments::Answer::Logits) => Answers::Logits,
+        Some(arguments::Answer::Token) | None => Answers::Token,
     };
     import::options(&reading.dims, answers)
 }
@@ -351,7 +351,7 @@ fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Tables;
+    use crate::cli::arguments::Tables;
 
     fn reading(range: &str, fraction_bits: Option<u32>) -> Reading {
         Reading {

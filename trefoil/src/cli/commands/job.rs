@@ -4,8 +4,10 @@ use serde_json::json;
 
 use crate::{
     base::{Id, Result, format::table},
-    cli::{Global, Job},
-    output::Output,
+    cli::{
+        arguments::{Global, Job},
+        output::Output,
+    },
     wire::{JobState, Stage},
 };
 

@@ -12,10 +12,12 @@ use crate::{
         check::check_name,
         format::{bytes, table},
     },
-    cli::{Data, DataSchema, Global, Half, PutData},
+    cli::{
+        arguments::{Data, DataSchema, Global, Half, PutData},
+        output::Output,
+    },
     inputs::{self, Image, Schema},
     model::{Input, Preprocess, columns_text},
-    output::Output,
     training::{Budget, Conditions, DELTA, DataSet, RowTensor, Rows, classes_of, real},
     wire::DataState,
 };

@@ -17,7 +17,10 @@ use crate::{
         check::check_name,
         format::{bytes, table},
     },
-    cli::{Global, Model, Put, Share},
+    cli::{
+        arguments::{Global, Model, Put, Share},
+        output::Output,
+    },
     client::{Client, NewModel, Predicted, agree_on_line, refused_by_all},
     inputs::{read_file, text_of},
     local,
@@ -25,7 +28,6 @@ use crate::{
         About, Program, columns_text, dry_run,
         import::{self, Imported},
     },
-    output::Output,
     store::Readers,
     wire::ModelState,
 };

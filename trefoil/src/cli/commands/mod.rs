@@ -29,12 +29,14 @@ use std::{
 
 use clap::CommandFactory;
 
+use super::{
+    arguments::{Cli, Command, Global},
+    output::Output,
+};
 use crate::{
     base::{Error, Result},
-    cli::{Cli, Command, Global},
     client::{self, Client},
     config::ClientConfig,
-    output::Output,
 };
 
 /// A pause before a server that is being stopped is asked again.

@@ -20,9 +20,9 @@ use signal_hook::iterator::Signals;
 use super::{DEFAULT, servers};
 use crate::{
     base::{Error, Result, format::table},
+    cli::output::Output,
     cluster::{self, Plan},
     config::{ClientConfig, PORT, PartyConfig},
-    output::Output,
     server,
     wire::Link,
 };

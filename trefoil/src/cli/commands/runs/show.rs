@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::{progress, shown};
 use crate::{
     base::{Result, format::table},
+    cli::output::Output,
     client::agree_on_item,
-    output::Output,
     training::{Augment, Budget, DELTA, Flow, Run, Training, tensors},
     wire::{DataState, RunState},
 };
 
 /// Prints all that an owner of data should know before consenting to a run.
-pub(in crate::commands) fn show(
+pub(in crate::cli::commands) fn show(
     state: &RunState,
     plan: &TrainPlan,
     sets: &[Vec<DataState>],

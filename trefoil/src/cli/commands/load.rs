@@ -18,9 +18,11 @@ use crate::{
         Error, Result,
         format::{seconds, table},
     },
-    cli::{Global, Load},
+    cli::{
+        arguments::{Global, Load},
+        output::Output,
+    },
     client::Client,
-    output::Output,
     wire::PublicModel,
 };
 

@@ -19,11 +19,10 @@ use crate::{
         Error, Result,
         format::{bytes, seconds},
     },
-    cli::Demo,
+    cli::{arguments::Demo, output::Output},
     client::Total,
     local::{self, Epoch},
     model::Program,
-    output::Output,
     training::{Augment, Course, Training},
 };
 
