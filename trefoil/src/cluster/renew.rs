@@ -10,8 +10,9 @@ use std::{
 use net::{Authority, Identity, Role, Serial};
 
 use super::{
-    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role, member_folder,
-    read_authority, replace, stem,
+    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role,
+    member::{member_folder, replace, stem},
+    read_authority,
 };
 use crate::base::{Error, Result};
 

@@ -9,8 +9,12 @@ use net::{KeyRequest, key_fingerprint};
 use serde::Serialize;
 
 use super::{
-    MEMBER_YEARS, Servers, YEAR, make_folder, member_folder, note_issued, read_authority, renew,
-    replace, stem, write_client, write_dealer, write_new,
+    MEMBER_YEARS, YEAR,
+    member::{
+        Servers, make_folder, member_folder, replace, stem, write_client, write_dealer, write_new,
+    },
+    read_authority,
+    renew::{self, note_issued},
 };
 use crate::{
     base::{Error, Result},
