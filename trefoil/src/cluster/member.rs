@@ -1,8 +1,6 @@
 //! The folder of a member: its configuration, its certificate and its key.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -15,7 +13,10 @@ use serde::Serialize;
 
 use super::{
     LIST, MEMBER_YEARS, Member, Plan, SEES_ANSWERS, YEAR,
+    files::{make_folder, write_new},
+    member_folder,
     renew::{current_list, note_issued},
+    stem,
 };
 use crate::{
     base::{Error, Result},
@@ -143,11 +144,6 @@ fn new_member_folder(cluster: &Path, role: &Role) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The name of a member's folder in the cluster's.
-pub(super) fn member_folder(role: &Role) -> String {
-    role.to_string().replace(' ', "-")
-}
-
 const PARTY_HEAD: &str = "\
 # One server of a Trefoil cluster. Start it with: trefoil party --config party.toml
 # Paths are relative to this file. Keep the key on this machine alone.
@@ -186,15 +182,6 @@ fn write_identity(
     write_new(&folder.join(format!("{stem}.key")), identity.key_pem(), true)
 }
 
-/// The name of a member's files, without the ending.
-pub(super) fn stem(role: &Role) -> &'static str {
-    match role {
-        Role::Client(_) => "client",
-        Role::Dealer(_) => "dealer",
-        _ => "party",
-    }
-}
-
 fn write_config<T: Serialize>(
     role: &Role,
     folder: &Path,
@@ -207,35 +194,4 @@ fn write_config<T: Serialize>(
     let path = folder.join(name);
     write_new(&path, &format!("{head}{text}"), false)?;
     Ok(Member { role: role.to_string(), folder: folder.to_owned(), config: path })
-}
-
-pub(super) fn make_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|cause| Error::file(folder, cause))
-}
-
-/// Writes a file that must not exist; a private one is readable by its owner alone from its beginning.
-pub(super) fn write_new(path: &Path, text: &str, private: bool) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, if private { 0o600 } else { 0o644 });
-    let write = || {
-        let mut file = options.open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|cause| Error::file(path, cause))
-}
-
-/// Writes a file in the place of one that may be there, as a whole or not at all.
-pub(super) fn replace(path: &Path, text: &str, private: bool) -> Result<()> {
-    let temporary = path.with_added_extension("tmp");
-    let cleared = fs::remove_file(&temporary);
-    if let Err(cause) = cleared
-        && cause.kind() != io::ErrorKind::NotFound
-    {
-        return Err(Error::file(&temporary, cause));
-    }
-    write_new(&temporary, text, private)?;
-    fs::rename(&temporary, path).map_err(|cause| Error::file(path, cause))
 }

@@ -1,6 +1,7 @@
 //! Making a cluster: its authority, certificates, keys and configuration files.
 
 mod expiry;
+mod files;
 mod identity;
 mod member;
 mod renew;
@@ -18,17 +19,19 @@ use net::{Authority, Role};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+pub use expiry::{CertificateEnd, now};
+use files::{make_folder, write_new};
+pub(crate) use identity::rekey_private;
+pub use identity::{cluster_id, identity, trust};
+use member::{Servers, add_party, write_client, write_dealer};
+use renew::write_lists;
+pub use renew::{Renewal, renew, revoke};
+pub use request::{Signed, request, sign};
+
 use crate::{
     base::{Error, Result, check::check_address},
     config::PartyConfig,
 };
-pub use expiry::{CertificateEnd, now};
-pub(crate) use identity::rekey_private;
-pub use identity::{cluster_id, identity, trust};
-use member::{Servers, add_party, make_folder, write_client, write_dealer, write_new};
-use renew::write_lists;
-pub use renew::{Renewal, renew, revoke};
-pub use request::{Signed, request, sign};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -210,6 +213,20 @@ fn dealer_role(name: &str) -> Result<Role> {
         let reason = "use 1 to 40 characters out of a-z, 0-9 and -";
         Error::input(format_args!("dealer `{}`", name.escape_default()), reason)
     })
+}
+
+/// The name of a member's folder in the cluster's.
+fn member_folder(role: &Role) -> String {
+    role.to_string().replace(' ', "-")
+}
+
+/// The name of a member's files, without the ending.
+fn stem(role: &Role) -> &'static str {
+    match role {
+        Role::Client(_) => "client",
+        Role::Dealer(_) => "dealer",
+        _ => "party",
+    }
 }
 
 #[cfg(test)]

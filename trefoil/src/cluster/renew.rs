@@ -10,9 +10,8 @@ use std::{
 use net::{Authority, Identity, Role, Serial};
 
 use super::{
-    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role,
-    member::{member_folder, replace, stem},
-    read_authority,
+    AUTHORITY, LIST, MEMBER_YEARS, Member, YEAR, YEARS, client_role, dealer_role, files::replace,
+    member_folder, read_authority, stem,
 };
 use crate::base::{Error, Result};
 

@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::{
     MEMBER_YEARS, YEAR,
-    member::{
-        Servers, make_folder, member_folder, replace, stem, write_client, write_dealer, write_new,
-    },
-    read_authority,
+    files::{make_folder, replace, write_new},
+    member::{Servers, write_client, write_dealer},
+    member_folder, read_authority,
     renew::{self, note_issued},
+    stem,
 };
 use crate::{
     base::{Error, Result},

@@ -3,7 +3,7 @@
 use models::data::TableFormat;
 use serde::{Deserialize, Serialize};
 
-use super::{Range, info::NAME};
+use super::{NAME, Range};
 use crate::base::{Error, Result, format::table};
 
 /// The most columns of a table.

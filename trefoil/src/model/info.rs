@@ -5,7 +5,7 @@ use std::fmt;
 use ring_arith::{EngineTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Column, check_columns, check_size};
+use super::{Column, NAME, Range, check_columns, check_size};
 use crate::base::{Digest, Error, Result};
 
 /// The most classes that may have a name.
@@ -13,9 +13,6 @@ const LABELS: usize = 100_000;
 
 /// The most layers that a guard is over: as many as a plan may have.
 const LAYERS: usize = 100_000;
-
-/// The most bytes of a name, of a class or of anything else.
-pub(crate) const NAME: usize = 256;
 
 /// The most bytes of all classes' names together.
 const LABEL_BYTES: usize = 1 << 20;
@@ -451,6 +448,21 @@ fn check_guard(layers: &[String], left: &[u64]) -> Result<()> {
     }
 }
 
+/// Checks ranges that a client sent for a model's inputs.
+///
+/// # Errors
+/// [`Error::Refused`] if they are not as many, or one is not a range.
+pub fn check_ranges(ranges: &[Option<Range>], about: &About) -> Result<()> {
+    if !ranges.is_empty() && ranges.len() != about.inputs.len() {
+        let reason = format!("{} ranges for {} inputs", ranges.len(), about.inputs.len());
+        return Err(Error::refused("model", reason));
+    }
+    if !ranges.iter().flatten().all(Range::is_sound) {
+        return Err(Error::refused("model", "a range of an input does not go from low to high"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use ring_arith::Shape;
@@ -524,6 +536,19 @@ mod tests {
             (3, vec![scores, class]),
         ] {
             assert!(about.decode(examples, &wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit_the_inputs_are_refused() {
+        let about = About { inputs: vec![Input::default(); 2], ..About::default() };
+        let sound = Some(Range { low: 0.0, high: 1.0 });
+        check_ranges(&[], &about).unwrap();
+        check_ranges(&[sound, None], &about).unwrap();
+        let turned = Some(Range { low: 1.0, high: 0.0 });
+        let endless = Some(Range { low: 0.0, high: f64::INFINITY });
+        for ranges in [&[sound][..], &[turned, None], &[None, endless]] {
+            assert!(check_ranges(ranges, &about).is_err());
         }
     }
 }

@@ -9,8 +9,11 @@ mod range;
 
 pub use column::{Codes, Column, check_alike, check_columns, check_size, columns_text};
 pub(crate) use column::{is_missing, plain_number, shown};
-pub use info::{About, Input, Longer, OutputTensor, Preprocess, Text};
-pub(crate) use info::{LARGEST_TOKENIZER, NAME};
+pub(crate) use info::LARGEST_TOKENIZER;
+pub use info::{About, Input, Longer, OutputTensor, Preprocess, Text, check_ranges};
 pub use program::{Given, Program, Steps};
 pub(crate) use program::{NO_TAPES, shapes_of, weight_sharing};
-pub use range::{Range, check_ranges};
+pub use range::Range;
+
+/// The most bytes of a name, of a class or of anything else.
+const NAME: usize = 256;

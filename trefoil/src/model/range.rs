@@ -7,8 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::About;
-use crate::base::{Error, Result};
+use crate::base::Result;
 
 /// The part of the samples' span by which a measured range is wider, at each end.
 const MARGIN: f64 = 0.25;
@@ -59,7 +58,7 @@ impl Range {
         values.iter().position(|value| !(self.low..=self.high).contains(value))
     }
 
-    fn is_sound(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         self.low.is_finite() && self.high.is_finite() && self.low <= self.high
     }
 }
@@ -69,21 +68,6 @@ impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to {}", self.low, self.high)
     }
-}
-
-/// Checks ranges that a client sent for a model's inputs.
-///
-/// # Errors
-/// [`Error::Refused`] if they are not as many, or one is not a range.
-pub fn check_ranges(ranges: &[Option<Range>], about: &About) -> Result<()> {
-    if !ranges.is_empty() && ranges.len() != about.inputs.len() {
-        let reason = format!("{} ranges for {} inputs", ranges.len(), about.inputs.len());
-        return Err(Error::refused("model", reason));
-    }
-    if !ranges.iter().flatten().all(Range::is_sound) {
-        return Err(Error::refused("model", "a range of an input does not go from low to high"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -105,18 +89,5 @@ mod tests {
         assert_eq!(range.outside(&[0.0, 3.0, -1.0]), None);
         assert_eq!(range.outside(&[0.0, 3.1]), Some(1));
         assert_eq!(range.outside(&[f64::NAN]), Some(0));
-    }
-
-    #[test]
-    fn ranges_that_do_not_fit_the_inputs_are_refused() {
-        let about = About { inputs: vec![crate::model::Input::default(); 2], ..About::default() };
-        let sound = Some(Range { low: 0.0, high: 1.0 });
-        check_ranges(&[], &about).unwrap();
-        check_ranges(&[sound, None], &about).unwrap();
-        let turned = Some(Range { low: 1.0, high: 0.0 });
-        let endless = Some(Range { low: 0.0, high: f64::INFINITY });
-        for ranges in [&[sound][..], &[turned, None], &[None, endless]] {
-            assert!(check_ranges(ranges, &about).is_err());
-        }
     }
 }

@@ -42,14 +42,6 @@ use mpc_core::Sharing;
 use net::{Identity, LeftOut, LogLimit};
 use ring_arith::Engine;
 
-use crate::{
-    base::{Error, Id, Result},
-    cluster::{CertificateEnd, now},
-    config::{Access, Limits},
-    store::Store,
-    tapes::Shelf,
-    wire::{Link, Status},
-};
 use audit::{Audit, Event, JobLine};
 use cache::Programs;
 use observe::{Metrics, Outcome as Ended};
@@ -58,6 +50,15 @@ use quota::Quotas;
 pub(crate) use serve::stop_signals;
 pub use serve::{open_store, party_identity, rebuild_store, serve};
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
+
+use crate::{
+    base::{Error, Id, Result},
+    cluster::{CertificateEnd, now},
+    config::{Access, Limits},
+    store::Store,
+    tapes::Shelf,
+    wire::{Link, Status},
+};
 
 /// The time in which like lines of the log are written once, and otherwise counted.
 const LOG_PAUSE: Duration = Duration::from_secs(60);

@@ -28,6 +28,15 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+pub use entry::Entry;
+use entry::Known;
+pub use files::parse_shares;
+use files::{sum_of, write_shares};
+pub use ledger::{Charge, Counts, Ledger, Opened};
+pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
+use manifest::{now, write_sealed};
+pub use repair::{Holding, Repair, repairs};
+
 use crate::{
     base::{
         Error, Id, Result, Shares,
@@ -37,14 +46,6 @@ use crate::{
     },
     training::{Decision, Halt, Run},
 };
-pub use entry::Entry;
-use entry::Known;
-pub use files::parse_shares;
-use files::{sum_of, write_shares};
-pub use ledger::{Charge, Counts, Ledger, Opened};
-pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
-use manifest::{now, write_sealed};
-pub use repair::{Holding, Repair, repairs};
 
 /// The suffix of a manifest that is not yet current.
 const STAGED: &str = "staged";

@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub(crate) use connection::{Connection, resolve};
 pub use messages::{Reply, Request};
 pub use pace::Pace;
-pub use progress::{Place, Watched};
+pub use progress::Watched;
 pub use states::{
-    Cost, DataState, JobState, Link, ModelState, PublicModel, RunState, Stage, Status, StepCost,
+    Cost, DataState, JobState, Link, ModelState, Place, PublicModel, RunState, Stage, Status,
+    StepCost,
 };
 
 use mpc_core::{Parcel, ParcelKey, deal::Contents};

@@ -9,9 +9,8 @@ use std::{
 
 use net::{Message, Metered, Party, Result, Traffic, Transport};
 use nn_layers::{Observer, StepInfo};
-use serde::{Deserialize, Serialize};
 
-use super::{Cost, StepCost};
+use super::{Cost, Place, StepCost};
 
 /// The most steps of one job that are kept.
 const STEPS: usize = 1 << 16;
@@ -23,18 +22,6 @@ pub struct Watched {
     parties: usize,
     inner: Arc<Mutex<Inner>>,
     place: Arc<Mutex<Place>>,
-}
-
-/// The place of a job.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Place {
-    /// The step of the protocol.
-    pub step: String,
-    /// Layers that are done.
-    pub done: usize,
-    /// Layers in all; 0 outside of a model.
-    pub of: usize,
 }
 
 struct Inner {

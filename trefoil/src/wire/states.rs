@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Place;
 use crate::{
     base::Id,
     cluster::CertificateEnd,
@@ -215,4 +214,16 @@ impl Cost {
         self.steps.iter_mut().for_each(|step| step.seconds = 0.0);
         self
     }
+}
+
+/// The place of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The step of the protocol.
+    pub step: String,
+    /// Layers that are done.
+    pub done: usize,
+    /// Layers in all; 0 outside of a model.
+    pub of: usize,
 }

@@ -7,27 +7,17 @@ use gpu_kernels::EngineChoice;
 use nn_layers::{Excess, Graph, HostTensor, Inspected, Plan};
 use serde::Serialize;
 
-use super::{
-    model::rounding,
-    reading::{self, Read},
-};
+use super::reading::{self, FORMATS, Read, rounding, whole};
 use crate::{
     base::{Error, Result, format::table},
     cli::{arguments::Check, output::Output},
     client::{Predicted, Total},
-    inputs::Image,
     local,
-    model::{About, Range, import::Imported},
+    model::{Range, import::Imported},
 };
-
-/// Examples that are run at once where a model takes any number.
-const BATCH: usize = 8;
 
 /// Bits by which the fullest value should still be able to grow: other inputs are not quite those that were tried.
 const MARGIN: f64 = 2.0;
-
-/// The formats that are tried for a recommendation.
-pub(super) const FORMATS: std::ops::RangeInclusive<u32> = 8..=24;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -149,43 +139,6 @@ pub(super) fn run(arguments: &Check, output: Output) -> Result<()> {
         recommended,
     };
     output.result(&report, || text(&report))
-}
-
-/// As many examples of each input, in the batches that the model takes; incomplete ones are left out.
-pub(super) fn whole(
-    samples: &[Option<Vec<Image>>],
-    about: &About,
-    most: usize,
-) -> Result<Vec<Vec<HostTensor>>> {
-    let given = samples.iter().flatten().map(Vec::len).min().unwrap_or(0);
-    if samples.iter().any(Option::is_none) {
-        return match given {
-            0 => Ok(Vec::new()),
-            _ => Err(Error::input("--inputs", "give samples of every input, or of none")),
-        };
-    }
-    let batch = about.batch.unwrap_or_else(|| given.clamp(1, BATCH));
-    let starts = (0..given.min(most.max(batch))).step_by(batch).filter(|at| at + batch <= given);
-    let tensors = |start| {
-        let pairs = samples.iter().flatten().zip(&about.inputs);
-        pairs
-            .map(|(images, input)| {
-                let values = images[start..start + batch].iter().flat_map(|image| &image.values);
-                let dims = about.shape_of(batch, &input.dims);
-                Ok(if input.integer {
-                    HostTensor::integers(dims, values.map(|&v| v as i64).collect())?
-                } else {
-                    HostTensor::new(dims, values.copied().collect())?
-                })
-            })
-            .collect()
-    };
-    let batches: Vec<_> = starts.map(tensors).collect::<Result<_>>()?;
-    if batches.is_empty() && given > 0 {
-        let reason = format!("{given} examples; the model takes {batch} at once");
-        return Err(Error::input("--inputs", reason));
-    }
-    Ok(batches)
 }
 
 fn tried(imported: &Imported, batches: &[Vec<HostTensor>]) -> Result<Tried> {

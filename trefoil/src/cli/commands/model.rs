@@ -6,7 +6,7 @@ use std::{
 };
 
 use cluster_protocols::Computing;
-use nn_layers::{HostTensor, Operation, Plan};
+use nn_layers::{Operation, Plan};
 use serde::Serialize;
 use serde_json::json;
 
@@ -34,9 +34,6 @@ use crate::{
 
 /// The largest file of labels, in bytes.
 const LABELS: u64 = 16 << 20;
-
-/// The part of itself by which a weight may change by rounding without a warning.
-const ROUNDED: f64 = 1e-3;
 
 /// The word for every client.
 const EVERYONE: &str = "everyone";
@@ -149,7 +146,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
             format!("numbers have {bits} fraction bits, since with {usual} {reason}")
         })?;
     }
-    if let Some(warning) = rounding(&rounded) {
+    if let Some(warning) = reading::rounding(&rounded) {
         output.remark(warning)?;
     }
     if let Some(warning) = could_leave.and_then(|layers| check::leaving(&layers)) {
@@ -258,27 +255,6 @@ pub(super) fn named(names: &[String]) -> Result<Readers> {
     let readers = Readers::Named(names.to_vec());
     readers.check().map_err(|error| Error::input("CLIENTS", error))?;
     Ok(readers)
-}
-
-/// The weights that rounding changes by more than a thousandth of themselves, and by how much.
-pub(super) fn rounded(plan: &Plan, values: &[HostTensor]) -> Result<Vec<(String, f64)>> {
-    let changes = plan.rounding(values)?;
-    let named = plan.weights().into_iter().map(|weight| weight.name).zip(changes);
-    Ok(named.filter(|(_, change)| *change > ROUNDED).collect())
-}
-
-/// The change of weights by rounding, in a sentence.
-pub(super) fn rounding(rounded: &[(String, f64)]) -> Option<String> {
-    let (name, change) = rounded.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let others = match rounded.len() - 1 {
-        0 => String::new(),
-        others => format!("; {others} more change by more than 0.1 %"),
-    };
-    Some(format!(
-        "rounding to fixed point changes a part of weight `{name}` by {:.1} % of itself{others}; where small \
-         weights meet large inputs, normalise the inputs before they are shared",
-        100.0 * change
-    ))
 }
 
 fn share(arguments: &Share, global: &Global, output: Output) -> Result<()> {

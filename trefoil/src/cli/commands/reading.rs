@@ -7,9 +7,8 @@ use models::{
     data::Table,
     onnx::{Answers, ImportOptions},
 };
-use nn_layers::{Graph, HostTensor, PlanOptions};
+use nn_layers::{Graph, HostTensor, Plan, PlanOptions};
 
-use super::{check, model};
 use crate::{
     base::{Error, Result},
     cli::arguments::{self, Prepare, Reading},
@@ -19,6 +18,15 @@ use crate::{
         import::{self, Imported},
     },
 };
+
+/// Examples that are run at once where a model takes any number.
+const BATCH: usize = 8;
+
+/// The part of itself by which a weight may change by rounding without a warning.
+const ROUNDED: f64 = 1e-3;
+
+/// The formats that are tried for a recommendation.
+pub(super) const FORMATS: std::ops::RangeInclusive<u32> = 8..=24;
 
 /// The fraction bits that a model has unless it needs fewer, or its owner asks for others.
 pub(super) const USUAL: u32 = 20;
@@ -98,8 +106,8 @@ impl<'a> File<'a> {
         {
             return Ok(Read { unusual: Some(reason), ..read });
         }
-        let fewer = (*check::FORMATS.start()..asked).rev();
-        let mut others = fewer.chain(asked + 1..=*check::FORMATS.end());
+        let fewer = (*FORMATS.start()..asked).rev();
+        let mut others = fewer.chain(asked + 1..=*FORMATS.end());
         match (others.find_map(|bits| self.tried(bits).ok()), self.reading.fraction_bits) {
             (Some(read), None) => Ok(Read { unusual: Some(reason), ..read }),
             (Some(read), Some(_)) => {
@@ -120,7 +128,7 @@ impl<'a> File<'a> {
     /// none if neither is known.
     fn fitted(&self, bits: u32) -> Result<Option<Read>> {
         // The coarsest format takes most weights; the structure is the same for all.
-        let Read { imported, samples, ranges, .. } = self.planned(*check::FORMATS.start())?;
+        let Read { imported, samples, ranges, .. } = self.planned(*FORMATS.start())?;
         let plan = imported.program.plan();
         if plan.multiplications(plan.fixed_batch().unwrap_or(1))? > dry_run::QUICK {
             return Ok(None);
@@ -167,7 +175,7 @@ impl<'a> File<'a> {
             imported = plan(&options)?;
         }
         // Also refuses weights without an encoding.
-        let rounded = model::rounded(imported.program.plan(), &imported.values)
+        let rounded = rounded(imported.program.plan(), &imported.values)
             .map_err(|cause| Error::format(&self.name, cause))?;
         let ranges = imported.program.within_tables(ranges);
         imported.about.describe(columns, label);
@@ -268,7 +276,7 @@ fn sample(samples: &[Option<Vec<Image>>], about: &About) -> Result<Option<Vec<Ho
     if !samples.iter().all(enough) {
         return Ok(None);
     }
-    Ok(check::whole(samples, about, batch)?.into_iter().next())
+    Ok(whole(samples, about, batch)?.into_iter().next())
 }
 
 /// The way in which clients prepare images for the model.
@@ -346,6 +354,64 @@ fn input_of<'a>(flag: &str, text: &'a str, about: &About) -> Result<(usize, &'a 
     let each: Vec<_> = about.inputs.iter().map(Input::to_string).collect();
     let reason = format!("write NAME=VALUE; the model takes {}", each.join(", "));
     Err(Error::input(flag, reason))
+}
+
+/// The weights that rounding changes by more than a thousandth of themselves, and by how much.
+pub(super) fn rounded(plan: &Plan, values: &[HostTensor]) -> Result<Vec<(String, f64)>> {
+    let changes = plan.rounding(values)?;
+    let named = plan.weights().into_iter().map(|weight| weight.name).zip(changes);
+    Ok(named.filter(|(_, change)| *change > ROUNDED).collect())
+}
+
+/// The change of weights by rounding, in a sentence.
+pub(super) fn rounding(rounded: &[(String, f64)]) -> Option<String> {
+    let (name, change) = rounded.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let others = match rounded.len() - 1 {
+        0 => String::new(),
+        others => format!("; {others} more change by more than 0.1 %"),
+    };
+    Some(format!(
+        "rounding to fixed point changes a part of weight `{name}` by {:.1} % of itself{others}; where small \
+         weights meet large inputs, normalise the inputs before they are shared",
+        100.0 * change
+    ))
+}
+
+/// As many examples of each input, in the batches that the model takes; incomplete ones are left out.
+pub(super) fn whole(
+    samples: &[Option<Vec<Image>>],
+    about: &About,
+    most: usize,
+) -> Result<Vec<Vec<HostTensor>>> {
+    let given = samples.iter().flatten().map(Vec::len).min().unwrap_or(0);
+    if samples.iter().any(Option::is_none) {
+        return match given {
+            0 => Ok(Vec::new()),
+            _ => Err(Error::input("--inputs", "give samples of every input, or of none")),
+        };
+    }
+    let batch = about.batch.unwrap_or_else(|| given.clamp(1, BATCH));
+    let starts = (0..given.min(most.max(batch))).step_by(batch).filter(|at| at + batch <= given);
+    let tensors = |start| {
+        let pairs = samples.iter().flatten().zip(&about.inputs);
+        pairs
+            .map(|(images, input)| {
+                let values = images[start..start + batch].iter().flat_map(|image| &image.values);
+                let dims = about.shape_of(batch, &input.dims);
+                Ok(if input.integer {
+                    HostTensor::integers(dims, values.map(|&v| v as i64).collect())?
+                } else {
+                    HostTensor::new(dims, values.copied().collect())?
+                })
+            })
+            .collect()
+    };
+    let batches: Vec<_> = starts.map(tensors).collect::<Result<_>>()?;
+    if batches.is_empty() && given > 0 {
+        let reason = format!("{given} examples; the model takes {batch} at once");
+        return Err(Error::input("--inputs", reason));
+    }
+    Ok(batches)
 }
 
 #[cfg(test)]
