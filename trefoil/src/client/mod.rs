@@ -2,11 +2,11 @@
 
 mod agree;
 mod connect;
+mod conversation;
 mod cost;
 mod drive;
 mod exchange;
-mod learn;
-mod talk;
+mod training;
 
 use std::{
     sync::{Mutex, PoisonError, atomic::AtomicBool},
@@ -20,14 +20,14 @@ use ring_arith::{EngineTensor, Tensor};
 pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
 pub use connect::{Dialler, connect, dial_all, halt};
+pub use conversation::Talk;
 pub use cost::{Layer, Predicted, PredictedLayer, Total};
 pub use drive::{Driven, Epoch, Event, Slice};
 pub(crate) use exchange::reveal_all;
 use exchange::{
     Joint, Sent, agreed, ask, done, last_word, name_of, outcome, result, start, unexpected,
 };
-pub use learn::{Listed, NewRun, agree_on_item, halt_at};
-pub use talk::Talk;
+pub use training::{Listed, NewRun, agree_on_item, halt_at};
 
 use crate::{
     base::{Digest, Error, Id, Result},

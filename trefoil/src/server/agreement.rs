@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{cache::Hashes, tapes::Candidate};
 use crate::{
-    base::{Digest, Id},
+    base::{Digest, Id, PROGRAM},
     wire::VERSION,
 };
 
@@ -72,7 +72,7 @@ impl Terms {
         request: Digest,
         model: Option<(Id, Digest)>,
     ) -> Self {
-        let program = crate::base::PROGRAM.to_owned();
+        let program = PROGRAM.to_owned();
         Self { wire: VERSION, program, options, number, request, model }
     }
 

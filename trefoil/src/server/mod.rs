@@ -47,12 +47,13 @@ use cache::Programs;
 use observe::{Metrics, Outcome as Ended};
 use queue::{Follower, Full, Leader};
 use quota::Quotas;
+pub use rebuild::Report;
 pub(crate) use serve::stop_signals;
 pub use serve::{open_store, party_identity, rebuild_store, serve};
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 
 use crate::{
-    base::{Error, Id, Result},
+    base::{Error, Id, PROGRAM, Result},
     cluster::{CertificateEnd, now},
     config::{Access, Limits},
     store::Store,
@@ -173,7 +174,7 @@ impl Server {
     /// Begins the audit log's account of this run of the server.
     pub(crate) fn record_start(&self) {
         let engine = self.engine();
-        let program = crate::base::PROGRAM;
+        let program = PROGRAM;
         self.0.audit.record(&Event::Started { program, engine: &engine });
     }
 
@@ -223,7 +224,7 @@ impl Server {
         let state = core.state();
         Ok(Status {
             party: core.me,
-            program: crate::base::PROGRAM.to_owned(),
+            program: PROGRAM.to_owned(),
             up_seconds: core.started.elapsed().as_secs(),
             engine: self.engine(),
             link: state.link.clone(),

@@ -15,7 +15,7 @@ use super::{
     check_revocations, observe, rebuild, reload,
 };
 use crate::{
-    base::{Error, Result, log, memory},
+    base::{Error, PROGRAM, Result, log, memory},
     cluster::{CertificateEnd, cluster_id, identity, trust},
     config::PartyConfig,
     store::{Holder, Store},
@@ -107,7 +107,8 @@ fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Resul
 /// Their operators consent to it by running it. `progress` gets the number of names that are done, and of all.
 ///
 /// # Errors
-/// As [`rebuild::rebuild`]; [`Error::Config`] if files or addresses cannot be used or this server runs.
+/// [`Error::Refused`] if the protocol does not keep a server's shares at the others; [`Error::Net`] if another server
+/// has gone; [`Error::Config`] if files or addresses cannot be used or this server runs.
 pub fn rebuild_store(
     config: &PartyConfig,
     lost: usize,
@@ -120,7 +121,7 @@ pub fn rebuild_store(
     let (identity, store) = open_party(config)?;
     let audit = Audit::open(config.party, config.audit.as_ref())?;
     let endpoint = Endpoint::open(settings(config, &identity, wait)?)?;
-    let what = format!("{} {lost}", crate::base::PROGRAM);
+    let what = format!("{PROGRAM} {lost}");
     let job =
         net::Job::new(rebuild::SESSION).parties(sharing.servers() as u16).config(what.as_bytes());
     let mut transport = endpoint.session(&job)?.transport;

@@ -17,7 +17,7 @@ use super::{
     Core, Ending, Failure, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
     jobs::{Train, Work},
-    queue::{Answer, Turn},
+    queue::{Answer, Leader, Turn},
     worker::Worker,
 };
 use crate::{
@@ -235,7 +235,7 @@ impl Core {
         Ok(turn.run)
     }
 
-    fn with_leader<T>(&self, act: impl FnOnce(&mut crate::server::queue::Leader) -> T) -> T {
+    fn with_leader<T>(&self, act: impl FnOnce(&mut Leader) -> T) -> T {
         match &mut self.state().queue {
             Queue::Leader(leader) => act(leader),
             Queue::Follower(_) => unreachable!("only party 0 leads"),

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     base::{
-        Digest, Error, Result,
+        Digest, Error, PROGRAM, Result,
         encryption::{Place, StoreKey, opened, rekeyed},
         files::{new_private, sync_folder, write_synced},
         id::fill_random,
@@ -83,7 +83,7 @@ pub fn digest(program: &Program, settings: &Settings, examples: u64) -> Digest {
     let settings = format!("{settings:?}");
     Digest::of(&[
         b"rss-dealt",
-        crate::base::PROGRAM.as_bytes(),
+        PROGRAM.as_bytes(),
         program.digest().as_bytes(),
         settings.as_bytes(),
         &examples.to_le_bytes(),

@@ -30,7 +30,7 @@ pub use states::{
 
 use mpc_core::{Parcel, ParcelKey, deal::Contents};
 
-use crate::base::{Error, Result};
+use crate::base::{Error, PROGRAM, Result};
 
 /// The version of this protocol.
 pub const VERSION: u32 = 7;
@@ -144,8 +144,7 @@ pub fn parse<T: Header>(frame: &[u8]) -> Result<T> {
         return Err(bad(format!(
             "the other side speaks version {} of the protocol, and this program (trefoil {}) version \
              {VERSION}; run the same program on all machines",
-            version.trefoil,
-            crate::base::PROGRAM
+            version.trefoil, PROGRAM
         )));
     }
     let message: Versioned<T> =

@@ -7,7 +7,7 @@ use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
 use super::{Tables, named, profile};
-use crate::{config::Truncation, inputs::Scaling};
+use crate::{base::Id, config::Truncation, inputs::Scaling};
 
 /// Commands for models.
 #[derive(Debug, Subcommand)]
@@ -100,7 +100,7 @@ A job that runs is ended at all servers, which begin a new session with each oth
 clients' jobs wait for a moment, and none is lost.")]
     Cancel {
         /// The job, as `trefoil job list` shows it
-        id: crate::base::Id,
+        id: Id,
     },
 }
 

@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    base::{Error, Result},
+    base::{Error, Result, format::seconds},
     cli::{
         arguments::{Chat, Global},
         output::Output,
@@ -118,7 +118,7 @@ impl Session<'_> {
         let answer = answer.text(&self.tokenizer)?;
         let turn = Turn { prompt: prompt.to_owned(), answer, tokens, ended, cost };
         self.output.end_of_pieces(&turn)?;
-        let each = crate::base::format::seconds(began.elapsed().as_secs_f64() / count as f64);
+        let each = seconds(began.elapsed().as_secs_f64() / count as f64);
         let line = turn.cost.line();
         self.output.remark(format!("{count} tokens, {each} each; at the servers {line}"))
     }

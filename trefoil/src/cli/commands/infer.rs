@@ -10,7 +10,7 @@ use crate::{
     base::{Error, Id, Result},
     cli::{
         arguments::{Global, Infer},
-        output::Output,
+        output::{Output, Progress},
     },
     client::{Client, Predicted, Total},
     inputs::{self, Image},
@@ -365,7 +365,7 @@ fn infer(
     version: Id,
     about: &About,
     inputs: &[Tensor],
-    progress: &crate::cli::output::Progress,
+    progress: &Progress,
 ) -> Result<(Total, Vec<Vec<Vec<f64>>>)> {
     let answer = client.infer(&arguments.model, version, inputs, arguments.profile, progress)?;
     let examples = inputs.first().map_or(0, |input| about.examples(input.shape().dims()));

@@ -12,7 +12,7 @@ impl Program {
     /// The public description of a model of this plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the plan's shapes do not fit together.
+    /// [`Error::Refused`](crate::base::Error::Refused) if the plan's shapes do not fit together.
     pub fn about(&self, preprocess: Preprocess, labels: Vec<String>) -> Result<About> {
         Ok(About {
             inputs: self.inputs()?,
@@ -41,7 +41,7 @@ impl Program {
     /// Checks that a description belongs to this plan.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it does not.
+    /// [`Error::Refused`](crate::base::Error::Refused) if it does not.
     pub fn check_about(&self, about: &About) -> Result<()> {
         let mut own = self.about(about.preprocess.clone(), about.labels.clone())?;
         for (own, told) in own.inputs.iter_mut().zip(&about.inputs) {

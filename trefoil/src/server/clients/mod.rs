@@ -1,8 +1,8 @@
 //! The server's side of a client's connection.
 
-mod learners;
 mod lists;
 mod models;
+mod training;
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use super::{
     quota::Reserved,
 };
 use crate::{
-    base::{Digest, Error, Id, Result, Shares},
+    base::{Digest, Error, Id, PROGRAM, Result, Shares},
     wire::{
         Channel, Link, Pace, Reply, Request, hear, receive_parcel, say, send_bytes, send_bytes_at,
     },
@@ -114,7 +114,7 @@ impl Visit<'_> {
         }
         match request {
             Request::Ping => {
-                let program = crate::base::PROGRAM.to_owned();
+                let program = PROGRAM.to_owned();
                 let security = self.core.computing.settings.security;
                 say(self.channel, &Reply::Pong { party: self.core.me, program, security })
             }

@@ -6,7 +6,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::wire::{Cost, Link, Status};
+use crate::{
+    base::memory,
+    wire::{Cost, Link, Status},
+};
 
 /// The most lines of one counter: names beyond are counted as `other`.
 const MOST: usize = 1000;
@@ -126,7 +129,7 @@ impl Metrics {
             ("trefoil_models_damaged", "Models that cannot be served.", state.damaged.len() as f64),
         ];
         let name = "process_resident_memory_bytes";
-        let resident = crate::base::memory::resident();
+        let resident = memory::resident();
         let resident = resident.map(|bytes| (name, "Memory of the process.", bytes as f64));
         for (name, help, value) in gauges.into_iter().chain(resident) {
             head(&mut page, name, help, "gauge");

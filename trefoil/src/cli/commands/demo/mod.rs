@@ -9,7 +9,10 @@ use ring_arith::{FixedPoint, FracBits, Tensor};
 use serde::Serialize;
 
 use crate::{
-    base::{Error, Result, format::seconds},
+    base::{
+        Error, Result,
+        format::{bytes, seconds},
+    },
     cli::{arguments::Demo, output::Output},
     client::Total,
     local,
@@ -192,7 +195,7 @@ fn text(report: &Report) -> String {
         report.largest_error_of_a_logit,
         seconds(report.cost.seconds),
         seconds(report.seconds_per_image),
-        crate::base::format::bytes(report.bytes_per_image),
+        bytes(report.bytes_per_image),
         report.cost.rounds,
     )
 }
