@@ -63,8 +63,8 @@ fn transformers_take_the_bytes_and_rounds_stated() {
     let bert = bert(&narrow(128), &mut random).unwrap();
     let gpt2 = gpt2(&narrow(32), 1000, &mut random).unwrap();
     let costs = [&bert, &gpt2].map(|graph| PROFILES.map(|profile| cost(graph, profile)));
-    let of_bert = [(1_120_667_968, 1845), (1_298_563_072, 1290)];
-    assert_eq!(costs, [of_bert, [(131_797_768, 1724), (160_190_416, 1236)]]);
+    let of_bert = [(1_020_987_712, 1737), (1_196_081_152, 1194)];
+    assert_eq!(costs, [of_bert, [(106_877_704, 1616), (134_569_936, 1140)]]);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_decoding_step_takes_the_bytes_and_rounds_stated() {
     let size = Transformer { layers: 1, ..Transformer::base(1) };
     let graph = gpt2_step(&size, 1000, &mut RandomWeights::new(1)).unwrap();
     let behind = |past| PROFILES.map(|profile| cost_behind(past, &graph, profile));
-    let stated = [[(2_030_896, 174), (2_792_208, 120)], [(5_709_992, 192), (7_716_968, 127)]];
+    let stated = [[(1_511_728, 165), (2_258_448, 112)], [(5_190_824, 183), (7_183_208, 119)]];
     assert_eq!([127, 1023].map(behind), stated);
 }
 

@@ -42,7 +42,7 @@ pub fn instances<P: ServerProtocol>() -> Vec<*const ()> {
         P::select as *const (),
         P::combine as *const (),
         P::chain as *const (),
-        P::piecewise as *const (),
+        P::trig_sum as *const (),
         P::shuffle as *const (),
         P::prefix_or as *const (),
         P::bit_sums as *const (),

@@ -16,7 +16,6 @@ mod jobs;
 #[cfg(test)]
 mod mutant_list;
 mod normal;
-mod piecewise;
 mod plaintext;
 pub mod privacy;
 mod protocol;
@@ -26,6 +25,7 @@ mod seed;
 mod server;
 mod shuffle;
 mod tournament;
+mod trig_sum;
 mod world;
 
 pub use chain::{Chain, Step, Sum, Value};
@@ -36,7 +36,6 @@ pub use jobs::{
     SumFactors, Sums, Term, Then, TruncationMode,
 };
 pub use normal::Normal;
-pub use piecewise::Piecewise;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
     BitMap, ComparedBy, FoundBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients,
@@ -45,4 +44,5 @@ pub use protocol::{
 pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;
 pub use server::{ServerProtocol, Settings};
+pub use trig_sum::{Ends, Line, TrigSum, TrigTerm};
 pub use world::{SEED_VARIABLE, TestWorld, Traffic};

@@ -6,7 +6,7 @@ use net::Party;
 use ring_arith::{Bilinear, BitTensor, Engine, Shape, Stream, View, Window};
 
 use crate::{
-    Chain, Compare, Compared, Error, Found, Largest, Piecewise, Produced, Product, Profile, Result,
+    Chain, Compare, Compared, Error, Found, Largest, Produced, Product, Profile, Result, TrigSum,
     TruncationMode, provided, tournament,
 };
 
@@ -403,16 +403,17 @@ pub trait Protocol: Sized + 'static {
         provided::shuffle(self, words, bits)
     }
 
-    /// A piecewise function of words of a width. Returns `None` and sends nothing if the protocol lacks a form for
-    /// it, or if that form is not faster for this number of words in its profile.
+    /// A sum of sines and cosines of words of a width, and lines outside of its ends. Returns `None` and sends nothing
+    /// if the protocol lacks a form for it. All parties must have the same function, bit by bit.
     ///
-    /// Replicated sharing has a form for few words in the profile for slow links: five rounds, and two keys of
-    /// `2 bits + 6` words each for every word.
-    fn piecewise(
+    /// Replicated sharing has a form unless messages must be proven: the rounds of a comparison with a selection, or 3
+    /// without ends; two shares of at most `109 - total` bits for each term, `192 + 3 drop` bits for the truncation or
+    /// `192 + drop` for an early one, and with ends two comparisons and 384 bits.
+    fn trig_sum(
         &mut self,
         x: &Self::Share,
         width: u32,
-        function: &Piecewise,
+        function: &TrigSum,
     ) -> Result<Option<Self::Share>> {
         let _ = (x, width, function);
         Ok(None)

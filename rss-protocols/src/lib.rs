@@ -16,7 +16,6 @@ pub mod instances;
 mod io;
 mod kernels;
 mod linear;
-mod lookup;
 mod max;
 mod party;
 mod product;
@@ -28,6 +27,7 @@ mod share;
 mod shuffle;
 #[cfg(test)]
 mod testing;
+mod trig_sum;
 
 pub use circuit::schedule::Tree;
 pub use dealer::{Dealer, Tape, TapeKey};

@@ -1,8 +1,8 @@
 //! [`Protocol`] for replicated sharing.
 
 use mpc_core::{
-    BitMap, Chain, Compare, Compared, Found, Info, Largest, Linear, Piecewise, Produced, Product,
-    Profile, Protocol, Recipients, Result, ShareTensor, ShuffledBy, TruncationMode,
+    BitMap, Chain, Compare, Compared, Found, Info, Largest, Linear, Produced, Product, Profile,
+    Protocol, Recipients, Result, ShareTensor, ShuffledBy, TrigSum, TruncationMode,
     provided::{self, check_compare, common_rows, tournament_lengths},
 };
 use net::Party;
@@ -192,13 +192,13 @@ impl<E: Engine> Protocol for Rss<E> {
         self.talk(|rss| rss.random_bit_share(shape, width))
     }
 
-    fn piecewise(
+    fn trig_sum(
         &mut self,
         x: &Self::Share,
         width: u32,
-        function: &Piecewise,
+        function: &TrigSum,
     ) -> Result<Option<Self::Share>> {
-        self.talk(|rss| rss.looked_up(x, width, function))
+        self.talk(|rss| rss.trig_sum_of(x, width, function))
     }
 
     fn is_zero(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {

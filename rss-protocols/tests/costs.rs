@@ -1,9 +1,9 @@
 //! Bytes and rounds of every operation, as the transport counts them.
 
 use mpc_core::{
-    Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
-    SecretTensor, ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TruncationMode,
-    functions as f,
+    Chain, Compare, Ends, Finish, Largest, Line, Linear, Product, Profile, Protocol, Result,
+    SecretTensor, ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TrigSum, TrigTerm,
+    TruncationMode, functions as f,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};
@@ -331,15 +331,30 @@ fn operations_for_slow_links_cost_what_they_say() {
         };
         costs_for_each(1536, "ReLU at once", bits, 2, for_slow_links(), run);
     }
-    // Keys of 22 words for both; 38 bits dropped; two comparisons at width 45; two selections.
-    let function = Piecewise::interpolated(|x| x, [16, 9], 38, [-31 << 19, 31 << 19], [[0; 2]; 2]);
-    let bits = 2 * 22 * 64 + (64 + 38 + 128 + 76) + 2 * 244 + 2 * (64 + 192);
-    let run = move |mpc: &mut Party3, inputs: &Inputs| {
-        let view = View::Slice { axis: 0, start: 0, end: 960, step: 1 };
-        let x = mpc.linear(&Linear::View(&view), &inputs.small)?;
-        mpc.piecewise(&x, 44, &function).map(drop)
-    };
-    costs_for_each(960, "function looked up", bits, 5, for_slow_links(), run);
+}
+
+#[test]
+fn trigonometric_sums_cost_what_the_table_says() {
+    let outside = [Line { constant: 0, slope: 0 }, Line { constant: 0, slope: 1 }];
+    let ends = Ends { at: [-5 << 20, 5 << 20], slack: 18, outside };
+    // Factors of 1 and of 2^-8: 22 and 14 fraction bits of the dealer's, 23 of the evaluators'.
+    let terms = [(1 << 28, 51), (1 << 20, 43)];
+    // Two comparisons at width 27, of which two words are selected in one exchange.
+    for (ends, mode, rounds, others) in [
+        (None, TruncationMode::Early, 3, 38),
+        (None, TruncationMode::Default, 3, 3 * 38),
+        (Some(ends), TruncationMode::Early, 5, 38 + 2 * 117 + 384),
+    ] {
+        let term = |(cosine, _)| TrigTerm { turn: 1 << 40, cosine, sine: 0 };
+        let line = Line { constant: 0, slope: 1 << 37 };
+        let terms_of = terms.map(term).to_vec().into();
+        let function = TrigSum { terms: terms_of, line, total: 58, drop: 38, mode, ends };
+        let shares: usize = terms.iter().map(|(_, bits)| 2 * bits).sum();
+        let bits = shares + 192 + others;
+        costs_for_each(N, "trigonometric sum", bits, rounds, plain(), move |mpc, inputs| {
+            mpc.trig_sum(&inputs.small, 44, &function).map(drop)
+        });
+    }
 }
 
 #[test]
@@ -448,7 +463,7 @@ fn bits_cost_what_the_table_says() {
     assert_eq!(whole(drawn(f::uniform)), (20 * 64 + 128, 2));
     assert_eq!(whole(drawn(f::exponential)), (4212, 22));
     assert_eq!(whole(drawn(f::laplace)), (8424, 22));
-    assert_eq!(drawn(f::normal), (5735.5, 60));
+    assert_eq!(drawn(f::normal), (4473.5, 51));
     let chosen = cost_of(plain(), N, |mpc, inputs| {
         let p = SecretTensor::new(inputs.small.clone(), 20, 40);
         f::bernoulli(mpc, &p).map(drop)

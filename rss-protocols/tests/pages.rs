@@ -1,6 +1,9 @@
 //! The bits that a protocol's page names are those that travel.
 
-use mpc_core::{Finish, Product, Protocol, Result, ServerProtocol, TestWorld, TruncationMode};
+use mpc_core::{
+    Finish, Line, Product, Protocol, Result, ServerProtocol, TestWorld, TrigSum, TrigTerm,
+    TruncationMode,
+};
 use net::{Metered, Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};
 use rss_protocols::{Rss, Share};
@@ -91,6 +94,20 @@ fn the_page_of_the_conjunction_names_the_bits_of_each_link() {
 fn the_page_of_the_shuffle_names_the_bits_of_each_link() {
     let measured = sent(|_, _| Ok(()), |mpc, x, ()| mpc.shuffle(&[x], &[]).map(drop));
     assert_eq!(measured, named(include_str!("../docs/shuffle.md")));
+}
+
+#[test]
+fn the_page_of_the_sum_of_sines_names_the_bits_of_each_link() {
+    let measured = sent(
+        |_, _| Ok(()),
+        |mpc, x, ()| {
+            let terms = vec![TrigTerm { turn: 1, cosine: 1 << TrigSum::FACTOR, sine: 0 }].into();
+            let (line, mode) = (Line::default(), TruncationMode::Early);
+            let cosine = TrigSum { terms, line, total: 58, drop: 38, mode, ends: None };
+            mpc.trig_sum(x, 64, &cosine).map(drop)
+        },
+    );
+    assert_eq!(measured, named(include_str!("../docs/trig_sum.md")));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub use bits::{
 };
 pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
-pub use functions::{approximations, choices, extrema, layers, orderings, pieces, rows};
+pub use functions::{approximations, choices, extrema, layers, orderings, rows, trig_sums};
 pub use joining::joins;
 pub use kept::{kept_signs, product_sums, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
@@ -74,7 +74,7 @@ macro_rules! conformance {
                 comparisons maxima refusals
                 choices orderings extrema sorting sorting_by_bits distinct_numbers joins
                 approximations rows layers tight_widths widest_results
-                widest_results_for_slow_links chains pieces
+                widest_results_for_slow_links chains trig_sums
             }
         }
     )+};

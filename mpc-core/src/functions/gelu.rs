@@ -1,16 +1,14 @@
 //! GELU, and its form by the hyperbolic tangent.
 
-use std::sync::OnceLock;
-
 use super::{
     choose::clamp_parts,
     fixed::{at_20, run, working_chain},
     poly::Undecic,
     rescale,
-    sigmoid::in_pieces,
+    sines::{self, by_sines},
     tables::{GELU, GELU_TANH},
 };
-use crate::{Piecewise, Protocol, Result, SecretTensor, Sum};
+use crate::{Protocol, Result, SecretTensor, Sum, TrigSum};
 
 /// `x / 2 (1 + erf(x / sqrt 2))`.
 ///
@@ -18,20 +16,20 @@ use crate::{Piecewise, Protocol, Result, SecretTensor, Sum};
 /// All `x`; error below `2^-16.5`. 20 fraction bits are used.
 ///
 /// # Method
-/// Clamp to `-4.95..=4.95`; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; the excess over
-/// the upper limit is added again.
+/// On `-4.95..=4.95` `x / 2` and a sum of five cosines ([`Protocol::trig_sum`]), 0 and `x` outside. Without sums of
+/// cosines: clamp; `x / 2` plus `x^2` times a polynomial of degree 11 in `x^2`; the excess over the upper limit is added
+/// again.
 ///
 /// # Cost
-/// Two comparisons with a selection that share 6 rounds, a chain of eight products in eight more.
-/// With replicated sharing at width 44: 14 rounds and 2650 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1298 bits for each element in all. Without sums of cosines: two
+/// comparisons with a selection that share 6 rounds, a chain of eight products in eight more.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
     let limit = 5_190_452; // 4.95
     mutant!("gelu: clamped at 3.5", limit = 7 << 19);
-    gated(mpc, x, &TABLE, pieces_of_gelu, limit, &GELU)
+    gated(mpc, x, &sines::GELU, limit, &GELU)
 }
 
 /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, the approximation of [`gelu`] that some networks were
@@ -41,32 +39,17 @@ pub fn gelu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// All `x`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
-/// As [`gelu`], with the limits `-4.8..=4.8` and another polynomial.
+/// As [`gelu`], with the limits `-4.8..=4.8`, another sum and another polynomial.
 ///
 /// # Cost
 /// As [`gelu`].
-/// With replicated sharing at width 44: 14 rounds and 2650 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1296 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn gelu_tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
     let limit = 5_033_164; // 4.8
-    gated(mpc, x, &TABLE, pieces_of_gelu_tanh, limit, &GELU_TANH)
-}
-
-fn pieces_of_gelu() -> Piecewise {
-    pieces(|x| libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
-}
-
-fn pieces_of_gelu_tanh() -> Piecewise {
-    pieces(|x| libm::tanh(std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x * x * x)))
-}
-
-/// `x / 2 (1 + gate(x))`, of a gate that is -1 or 1 beyond 7.
-fn pieces(gate: fn(f64) -> f64) -> Piecewise {
-    let ends = [-7 << 20, 7 << 20];
-    Piecewise::interpolated(|x| x / 2.0 * (1.0 + gate(x)), [15, 9], 38, ends, [[0, 0], [0, 1]])
+    gated(mpc, x, &sines::GELU_TANH, limit, &GELU_TANH)
 }
 
 /// `x / 2 (1 + gate(x))`. Up to `limit`, with 20 fraction bits, `ratio` is the polynomial of `gate(x) / (2x)` in
@@ -74,14 +57,13 @@ fn pieces(gate: fn(f64) -> f64) -> Piecewise {
 fn gated<P: Protocol>(
     mpc: &mut P,
     x: &SecretTensor<P>,
-    table: &OnceLock<Piecewise>,
-    make: fn() -> Piecewise,
+    sines: &TrigSum,
     limit: i64,
     ratio: &Undecic,
 ) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    if let Some(y) = in_pieces(mpc, &x, table, make, x.width() + 1)? {
+    if let Some(y) = by_sines(mpc, &x, sines, x.width() + 1)? {
         return rescale(mpc, &y, frac);
     }
     let (near, over) = clamp_parts(mpc, &x, -limit, limit)?;

@@ -41,6 +41,7 @@ mod rows;
 mod shape;
 mod shuffle;
 mod sigmoid;
+mod sines;
 mod slow_links;
 mod softmax;
 mod sort;

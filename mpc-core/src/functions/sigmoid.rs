@@ -1,56 +1,16 @@
 //! Sigmoid and its relatives, and erf.
 
-use std::sync::OnceLock;
-
 use super::{
     choose::shifted,
     exp::exp_from_vanished,
     fixed::{at_20, run, working_chain},
     rescale,
+    sines::{self, by_sines},
     tables::{ERF, RECIPROCAL},
 };
 use crate::{
-    Chain, Compare, Compared, Piecewise, Profile, Protocol, Result, SecretTensor, Sum, Then,
-    TruncationMode, Value,
+    Chain, Compare, Compared, Protocol, Result, SecretTensor, Sum, Then, TruncationMode, Value,
 };
-
-const ONE: u64 = 1 << 20;
-
-/// A function in pieces that a protocol may have a form for, made once.
-pub(super) fn in_pieces<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    table: &OnceLock<Piecewise>,
-    make: fn() -> Piecewise,
-    width: u32,
-) -> Result<Option<SecretTensor<P>>> {
-    if mpc.profile() != Profile::SlowLinks {
-        return Ok(None);
-    }
-    let function = table.get_or_init(make);
-    let share = mpc.piecewise(x.share(), x.width(), function)?;
-    Ok(share.map(|share| SecretTensor::new(share, 20, width)))
-}
-
-fn logistic(x: f64) -> f64 {
-    1.0 / (1.0 + libm::exp(-x))
-}
-
-fn sigmoid_in_pieces() -> Piecewise {
-    let ends = [-31 << 19, 31 << 19];
-    Piecewise::interpolated(logistic, [16, 9], 38, ends, [[0, 0], [ONE, 0]])
-}
-
-fn tanh_in_pieces() -> Piecewise {
-    let ends = [-15 << 19, 15 << 19];
-    let tanh = |x| 2.0 * logistic(2.0 * x) - 1.0;
-    Piecewise::interpolated(tanh, [15, 9], 38, ends, [[ONE.wrapping_neg(), 0], [ONE, 0]])
-}
-
-fn silu_in_pieces() -> Piecewise {
-    let ends = [-31 << 19, 31 << 19];
-    Piecewise::interpolated(|x| x * logistic(x), [16, 9], 37, ends, [[0, 0], [0, 1]])
-}
 
 /// Beyond 20 the logistic function is at its limits.
 const FAR: i64 = 20 << 20;
@@ -61,20 +21,20 @@ const FAR: i64 = 20 << 20;
 /// All `x`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
-/// The magnitude, clamped, through [`super::exp_nonpositive`]'s polynomial and that of the reciprocal on
-/// `[1, 2]`; the sign selects the result or its complement.
+/// On `-12.4..=12.4` a sum of ten sines ([`Protocol::trig_sum`]), 0 and 1 outside. Without sums of sines: the magnitude,
+/// clamped, through [`super::exp_nonpositive`]'s polynomial and that of the reciprocal on `[1, 2]`; the sign selects the
+/// result or its complement.
 ///
 /// # Cost
-/// Three comparisons that share 6 rounds, a chain of eleven products in ten more.
-/// With replicated sharing at width 44: 16 rounds and 3896 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1668 bits for each element in all. Without sums of sines: three
+/// comparisons that share 6 rounds, a chain of eleven products in ten more.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
-    if let Some(y) = in_pieces(mpc, &x, &TABLE, sigmoid_in_pieces, 22)? {
+    if let Some(y) = by_sines(mpc, &x, &sines::SIGMOID, 22)? {
         return rescale(mpc, &y, frac);
     }
     let parts = magnitude(mpc, &x, 1)?;
@@ -97,15 +57,14 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
 ///
 /// # Cost
 /// As [`sigmoid`].
-/// With replicated sharing at width 44: 16 rounds and 3896 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1696 bits for each element in all.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
-    if let Some(y) = in_pieces(mpc, &x, &TABLE, tanh_in_pieces, 22)? {
+    if let Some(y) = by_sines(mpc, &x, &sines::TANH, 22)? {
         return rescale(mpc, &y, frac);
     }
     let parts = magnitude(mpc, &x, 2)?;
@@ -124,17 +83,20 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
 /// # Domain and error
 /// All `x`; error below `2^-15`. 20 fraction bits are used.
 ///
+/// # Method
+/// On `-14.1..=14.1` `x / 2` and a sum of eleven cosines ([`Protocol::trig_sum`]), 0 and `x` outside. Without sums of
+/// cosines: `x` times [`sigmoid`].
+///
 /// # Cost
-/// As [`sigmoid`] and one more product: 2 rounds.
-/// With replicated sharing at width 44: 18 rounds and 4166 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1799 bits for each element in all. Without sums of cosines: as
+/// [`sigmoid`] and one more product.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
 pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let frac = x.frac();
     let x = at_20(mpc, x)?;
-    static TABLE: OnceLock<Piecewise> = OnceLock::new();
-    if let Some(y) = in_pieces(mpc, &x, &TABLE, silu_in_pieces, x.width() + 1)? {
+    if let Some(y) = by_sines(mpc, &x, &sines::SILU, x.width() + 1)? {
         return rescale(mpc, &y, frac);
     }
     let parts = magnitude(mpc, &x, 1)?;
@@ -230,12 +192,12 @@ fn plus_where<'a, P: Protocol>(
 /// All `x`; error below `2^-17`. 20 fraction bits are used.
 ///
 /// # Method
-/// Clamp to `-3.5..=3.5`, where the function is within `2^-20` of its limits; `x` times a polynomial of
-/// degree 11 in `x^2`.
+/// On `-3.45..=3.45` a sum of five sines ([`Protocol::trig_sum`]), -1 and 1 outside. Without sums of sines: clamp to
+/// `-3.5..=3.5`, where the function is within `2^-20` of its limits; `x` times a polynomial of degree 11 in `x^2`.
 ///
 /// # Cost
-/// Two comparisons with a selection that share 6 rounds, a chain of seven products in seven more.
-/// With replicated sharing at width 44: 13 rounds and 2456 bits for each element in all.
+/// With replicated sharing at width 44: 5 rounds and 1308 bits for each element in all. Without sums of sines: two
+/// comparisons with a selection that share 6 rounds, a chain of seven products in seven more.
 ///
 /// # Errors
 /// [`crate::Error::Net`] if a peer failed.
@@ -243,6 +205,9 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     const LIMIT: i64 = 7 << 19;
     let frac = x.frac();
     let x = at_20(mpc, x)?;
+    if let Some(y) = by_sines(mpc, &x, &sines::ERF, 23)? {
+        return rescale(mpc, &y, frac);
+    }
     let limit = LIMIT;
     mutant!("erf: clamped at 2.5", limit = 5 << 19);
     let near = super::choose::clamp_words(mpc, &x, -limit, limit)?;

@@ -32,5 +32,6 @@ mod local;
 mod max;
 mod select;
 mod tree;
+mod trig;
 
-pub(crate) use {chain::*, digits::*, local::*, max::*, rounding::*, select::*, tree::*};
+pub(crate) use {chain::*, digits::*, local::*, max::*, rounding::*, select::*, tree::*, trig::*};

@@ -1,18 +1,17 @@
-//! Function secret sharing: distributed comparison and point functions (DCF, DPF).
+//! Function secret sharing: distributed comparison functions (DCF).
 //!
 //! Two evaluators with one key each evaluate a function that neither knows, at a point that both know, and get shares
-//! of its value. A step function has one value of a few words below and at a threshold and another one above it. A
-//! point function has a value at one place and 0 elsewhere. A key is a binary tree of pseudo-random seeds (Boyle,
-//! Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et al., EUROCRYPT 2021. At the node of each prefix
+//! of its value. A step function has one value of a few words below and at a threshold and another one above it. A key
+//! is a binary tree of pseudo-random seeds (Boyle, Gilboa and Ishai, CCS 2016), with values at its nodes as in Boyle et
+//! al., EUROCRYPT 2021. At the node of each prefix
 //! of the threshold the evaluators' seeds are independent; at a node beside them they are equal, so that the subtree
 //! below adds nothing. A correction for each level, the same in both keys, ensures this. It also makes the values at
 //! the nodes where a point leaves the threshold sum up to the function's.
 //!
 //! Seeds are expanded by BLAKE3, keyed with the seed, the key's [`Place`] and the level, so that work spent on one key
 //! is of no use against another. All code here is straight-line: it does not branch on a threshold or a point, or use
-//! one as an address. Cost: `bits (2 + K) + K` words for a step's key without its seed,
-//! `2 (bits - 1) + 2 K` for a point's, for values of `K` words. Security: that of BLAKE3 as a pseudo-random function
-//! with keys of 126 bits.
+//! one as an address. Cost: `bits (2 + K) + K` words for a key without its seed, for values of `K` words. Security: that
+//! of BLAKE3 as a pseudo-random function with keys of 126 bits.
 
 /// Words of a seed. The two lowest bits of the first are 0: a correction has its two bits there.
 pub(crate) const SEED: usize = 2;
@@ -257,75 +256,6 @@ pub(crate) fn evaluate<const K: usize>(
     combine([(sign(evaluator as u64), &sum), (sign(evaluator as u64), &last)])
 }
 
-/// Words of a point function's key without its seed.
-pub(crate) const fn point_words_of<const K: usize>(bits: usize) -> usize {
-    (bits - 1) * SEED + 2 * K
-}
-
-/// Makes the corrections of a point function on `bits` bits, at least 1: `value` at `point`, 0 elsewhere. As [`make`].
-pub(crate) fn make_point<const K: usize>(
-    point: u64,
-    value: &[u64; K],
-    bits: usize,
-    seeds: [[u64; SEED]; 2],
-    mut expand: impl FnMut(usize, usize, [u64; SEED]) -> Children<K>,
-    mut put: impl FnMut(u64),
-) {
-    let mut nodes = [0, 1].map(|evaluator| Node::root(seeds[evaluator], evaluator));
-    for level in 0..bits - 1 {
-        let keep = point >> (bits - 1 - level) & 1;
-        let children =
-            [0, 1].map(|evaluator| expand(evaluator, level, nodes[evaluator].seed).nodes);
-        let (next, seed) = correct_level(nodes, children, keep);
-        nodes = next;
-        seed.into_iter().for_each(&mut put);
-    }
-    let values = [0, 1].map(|evaluator| expand(evaluator, bits - 1, nodes[evaluator].seed).values);
-    for side in 0..2 {
-        let here = (point ^ side as u64 ^ 1) & 1;
-        let wanted = value.map(|word| word & mask(here));
-        let last = correction(wanted, &[0; K], [&values[0][side], &values[1][side]], nodes[1].bit);
-        last.into_iter().for_each(&mut put);
-    }
-}
-
-/// The shares of an evaluator of a point function at all points, in order; `word` gives the corrections' words.
-pub(crate) fn evaluate_points<const K: usize>(
-    evaluator: usize,
-    Root { seed, place }: Root,
-    bits: usize,
-    word: impl Fn(usize) -> u64,
-) -> Vec<[u64; K]> {
-    let mut nodes = vec![Node::root(seed, evaluator)];
-    for level in 0..bits - 1 {
-        let (head, tail) = (word(level * SEED), word(level * SEED + 1));
-        let children = nodes.iter().flat_map(|node| {
-            let children = expand::<0>(node.seed, place, level).nodes;
-            let before = node.bit;
-            let child = move |(side, child): (usize, Node)| Node {
-                seed: [
-                    child.seed[0] ^ (mask(before) & head & !3),
-                    child.seed[1] ^ (mask(before) & tail),
-                ],
-                bit: child.bit ^ (before & (head >> side) & 1),
-            };
-            children.into_iter().enumerate().map(child)
-        });
-        nodes = children.collect();
-    }
-    let first = (bits - 1) * SEED;
-    let mut shares = Vec::with_capacity(1 << bits);
-    for node in nodes {
-        let values = expand::<K>(node.seed, place, bits - 1).values;
-        for (side, end) in values.into_iter().enumerate() {
-            let last: [u64; K] = std::array::from_fn(|i| word(first + side * K + i));
-            let share = combine([(1, &end), (node.bit, &last)]);
-            shares.push(share.map(|word| word.wrapping_mul(sign(evaluator as u64))));
-        }
-    }
-    shares
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use mpc_core::SplitMix64;
@@ -353,11 +283,6 @@ pub(crate) mod tests {
         corrections_of_steps_are_masked();
     }
 
-    #[test]
-    fn every_bit_of_a_correction_of_points_has_a_mask_of_its_own() {
-        corrections_of_points_are_masked();
-    }
-
     fn drawn(draw: &mut SplitMix64) -> [u64; 2] {
         [draw.next_u64(), draw.next_u64()]
     }
@@ -381,29 +306,6 @@ pub(crate) mod tests {
                     let above = u64::from(point > threshold);
                     let want = combine([(1, &function.low), (above, &function.step)]);
                     assert_eq!(got, want, "{bits} bits, threshold {threshold}, at {point}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn shares_of_a_point_function_add_up_at_every_point() {
-        let mut draw = SplitMix64::new(7);
-        for bits in [1, 2, 6] {
-            for point in 0..1 << bits {
-                let seeds = [drawn(&mut draw), drawn(&mut draw)];
-                let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
-                let mut words = Vec::new();
-                let expand = |_, level, seed| expand(seed, PLACE, level);
-                make_point(point, &value, bits, seeds, expand, |word| words.push(word));
-                assert_eq!(words.len(), point_words_of::<K>(bits));
-                let shares = [0, 1].map(|evaluator| {
-                    let root = Root { seed: seeds[evaluator], place: PLACE };
-                    evaluate_points::<K>(evaluator, root, bits, |i| words[i])
-                });
-                for (at, (x, y)) in shares[0].iter().zip(&shares[1]).enumerate() {
-                    let want = if at as u64 == point { value } else { [0; K] };
-                    assert_eq!(combine([(1, x), (1, y)]), want, "{bits} bits, {point}, at {at}");
                 }
             }
         }
@@ -465,7 +367,7 @@ pub(crate) mod tests {
         assert_eq!(all.len(), count);
     }
 
-    /// The corrections of a point function change in half of their bits with the other evaluator's seed, for both
+    /// The corrections of a step function change in half of their bits with the other evaluator's seed, for both
     /// evaluators. An evaluator gets its seed and the corrections. Assume that it cannot know the other evaluator's
     /// expansions along the threshold, which come from a pseudo-random function of fresh seeds. Then every bit of the
     /// corrections has a separate mask bit in these expansions. Flipping the mask bit always flips the correction bit.
@@ -487,32 +389,6 @@ pub(crate) mod tests {
                 } else {
                     let lost = 1 - (threshold >> (BITS - 1 - level) & 1) as usize;
                     certify(&make, [other, level], first, &[lost], &[lost]);
-                }
-            }
-        }
-    }
-
-    /// The same of the corrections of points.
-    pub(crate) fn corrections_of_points_are_masked() {
-        const BITS: usize = 3;
-        let mut draw = SplitMix64::new(9);
-        for point in 0..1 << BITS {
-            let seeds = [drawn(&mut draw), drawn(&mut draw)];
-            let value: [u64; K] = std::array::from_fn(|_| draw.next_u64());
-            let make = |change: Change<'_>| {
-                let mut words = Vec::new();
-                let expand =
-                    |evaluator, level, seed| change(evaluator, level, expand(seed, PLACE, level));
-                make_point(point, &value, BITS, seeds, expand, |word| words.push(word));
-                words
-            };
-            for (other, level) in [0, 1].into_iter().flat_map(|o| (0..BITS).map(move |l| (o, l))) {
-                let first = level * SEED;
-                if level == BITS - 1 {
-                    certify(&make, [other, level], first, &[], &[0, 1]);
-                } else {
-                    let lost = 1 - (point >> (BITS - 1 - level) & 1) as usize;
-                    certify(&make, [other, level], first, &[lost], &[]);
                 }
             }
         }

@@ -326,6 +326,11 @@ impl<'a, E: Engine> Port<'a, E> {
         self.send(Role::Right, tensor)
     }
 
+    /// Queues the low bits of words for the left evaluator.
+    pub fn bits_to_left(&self, words: &E::Tensor, bits: u32) -> Result<()> {
+        self.to_left(&self.engine.to_planes(words, 0, bits)?)
+    }
+
     /// Queues the low bits of words for the right evaluator.
     pub fn bits_to_right(&self, words: &E::Tensor, bits: u32) -> Result<()> {
         self.to_right(&self.engine.to_planes(words, 0, bits)?)

@@ -16,8 +16,8 @@ mod uniqueness;
 use std::sync::{Arc, Mutex};
 
 use mpc_core::{
-    Chain, Compare, Finish, Largest, Linear, Piecewise, Product, Profile, Protocol, Result,
-    SplitMix64, Sum, Term, Then, TruncationMode,
+    Chain, Compare, Ends, Finish, Largest, Line, Linear, Product, Profile, Protocol, Result,
+    SplitMix64, Sum, Term, Then, TrigSum, TrigTerm, TruncationMode,
     privacy::{self, Recorder},
 };
 use net::{PairKey, Party, Session, Transport};
@@ -84,9 +84,8 @@ const fn keyed(method: &'static str, name: &'static str, key: usize, run: Run) -
     Operation { name, method, results: KEYED, keys: key * KEYED, dealers: 1, run }
 }
 
-/// Words of a key of 43 bits, and of one of 4 bits.
+/// Words of a key of 43 bits.
 const STEP: usize = fss::words_of::<3>(43);
-const POINT: usize = fss::point_words_of::<3>(4);
 
 /// Elements that one party makes keys for.
 const KEYED: usize = 128;
@@ -143,13 +142,21 @@ const OPERATIONS: &[Operation] = &[
         product(mpc, i, Finish::TruncateMask { bits: 20, mode: EARLY, mask: &i.bits[0] })
     }),
     keyed("products", "relu at once, default", STEP, |mpc, i| relu_at_once(mpc, i, DEFAULT)),
-    keyed("piecewise", "looked up", POINT, |mpc, i| {
-        mpc.set_profile(Profile::SlowLinks);
-        let ends = [-7 << 16, 7 << 16];
-        let outside = [[3, 0], [5, 2]];
-        let function = Piecewise::interpolated(|x| x, [16, 4], 38, ends, outside);
-        let x = few(mpc, &i.x)?;
-        mpc.piecewise(&x, 44, &function).map(|found| assert!(found.is_some()))
+    op("trig_sum", "trigonometric sum", |mpc, i| {
+        let line = Line { constant: 3, slope: 1 << 37 };
+        let outside = [Line { constant: 3, slope: 0 }, Line { constant: 5, slope: 2 }];
+        let ends = Some(Ends { at: [-7 << 16, 7 << 16], slack: 14, outside });
+        let terms = [(1 << 40, 1 << 28, 3), (5 << 39, 1 << 19, -1 << 18)];
+        let term = |(turn, cosine, sine)| TrigTerm { turn, cosine, sine };
+        let sum = TrigSum {
+            terms: terms.map(term).to_vec().into(),
+            line,
+            total: 58,
+            drop: 38,
+            mode: DEFAULT,
+            ends,
+        };
+        mpc.trig_sum(&i.x, 44, &sum).map(|found| assert!(found.is_some()))
     }),
     op("chain", "chain, default", |mpc, i| chain(mpc, i, DEFAULT)),
     op("chain", "chain, early", |mpc, i| chain(mpc, i, EARLY)),

@@ -38,7 +38,7 @@ const CODE: &[Mutant] = &[
     ),
     code("keys: values of nodes bare", "expansions"),
     code("keys: a step's values bare", "masks of keys"),
-    code("keys: the lost seeds bare", "masks of points' keys"),
+    code("keys: the lost seeds bare", "masks of keys"),
     code("keys: a node's bit is one of its seed's", "expansions"),
     code("keys: expanded alike at every element", "places of keys"),
     code("keys: expanded alike in every operation", "places of keys"),
@@ -69,8 +69,8 @@ const CODE: &[Mutant] = &[
     code("zero test: of b instead of b - 1", "zero tests"),
     code("max: a bit short", "maxima"),
     code("largest of four: a bit's opposite forgotten", "maxima for slow links"),
-    code("looked up: the dealer's low bits squared once", "functions for slow links"),
-    code("looked up: distances a bit short", "pieces"),
+    code("trig sum: of the angles' difference", "trigonometric sums"),
+    code("trig sum: distances a bit short", "trigonometric sums"),
     code("relu at once: a threshold's low bits off", "fused relu for slow links"),
     code("gradient: to those that lost", "maxima"),
     code("gradient: choices that were cut otherwise", "gradients of other choices"),
@@ -125,7 +125,7 @@ fn check(name: &str) {
         "gradients of other choices" => {
             gradient::tests::choices_that_were_cut_otherwise_give_the_same_gradient();
         }
-        "pieces" => conformance::pieces(world, make),
+        "trigonometric sums" => conformance::trig_sums(world, make),
         "coins of dithering" => super::openings::no_party_knows_which_way_dithering_rounds(),
         "random words" => super::openings::no_party_knows_random_words_and_bits(),
         "orders of shuffles" => super::openings::no_party_knows_the_order_of_a_shuffle(),
@@ -138,7 +138,6 @@ fn check(name: &str) {
         "selections" => conformance::selections(world, make),
         "zero tests" => conformance::zero_tests(world, make),
         "masks of keys" => fss::tests::corrections_of_steps_are_masked(),
-        "masks of points' keys" => fss::tests::corrections_of_points_are_masked(),
         "functions for slow links" => conformance::approximations(world, make_for_slow_links),
         "fused relu for slow links" => conformance::fused_relu(world, make_for_slow_links),
         "maxima" => conformance::maxima(world, make),

@@ -57,6 +57,7 @@ const RELU: &str = "masks of: fused relu, default";
 const CHAIN: &str = "masks of: chain, default";
 const FSS: &str = "masks of: relu at once, default";
 const CHECKED: &str = "masks of: checked product";
+const TRIG: &str = "masks of: trigonometric sum";
 const SHUFFLE: &str = "masks of: shuffle";
 const SUMS: &str = "masks of: sums of bits";
 
@@ -143,6 +144,12 @@ pub(super) const SAMPLES: &[SampleMutant] = &[
     sample("checked: the carry under the mask of na", CHECKED, (Left, 3), Like(Left, 2)),
     sample("checked: left's field bare", CHECKED, (Left, 4), Blank),
     sample("checked: right's field under the mask of a", CHECKED, (Right, 2), Like(Right, 1)),
+    // of two terms; the truncation's: half, na and field, half, field, y0; a bit's
+    sample("trig sum: cosines bare", TRIG, (Left, 0), Blank),
+    sample("trig sum: sines bare", TRIG, (Right, 0), Blank),
+    sample("trig sum: two terms under one mask", TRIG, (Right, 1), Like(Right, 0)),
+    sample("trig sum: left's half bare", TRIG, (Left, 2), Blank),
+    sample("trig sum: right's half bare", TRIG, (Right, 2), Blank),
     // of each tensor, the order's key once before: z_left, y1; z_right, y0
     sample("shuffle: z_left off", SHUFFLE, (Left, 1), Blank),
     sample("shuffle: z_right off", SHUFFLE, (Right, 1), Blank),

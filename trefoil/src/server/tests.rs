@@ -147,7 +147,7 @@ fn endless() -> Imported {
     let mut graph = Graph::new(1);
     let mut x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
     for layer in 0..4000 {
-        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+        x = graph.add(&format!("layer{layer}"), Op::Unary(Unary::Softplus), &[x]).unwrap();
     }
     graph.output("y", x);
     plan("test", &graph, &PlanOptions::default(), crate::model::Preprocess::default(), Vec::new())
