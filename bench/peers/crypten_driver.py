@@ -51,10 +51,13 @@ def function(operation):
         "exp": lambda x: x.exp(),
         "reciprocal": lambda x: x.reciprocal(),
         "sqrt": lambda x: x.sqrt(),
+        "sigmoid": lambda x: x.sigmoid(),
+        "sin": lambda x: x.sin(),
     }
     if name in both:
         return both[name], both[name]
     return {
+        "gelu": (lambda x: x / 2 * (1 + (x * 0.5 ** 0.5).erf()), torch.nn.functional.gelu),
         "negative": (lambda x: x < 0, lambda x: (x < 0).float()),
         "maxpool": (lambda x: x.max_pool2d(2, stride=2), lambda x: torch.max_pool2d(x, 2)),
     }[name]

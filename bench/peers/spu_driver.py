@@ -99,6 +99,9 @@ def function(jax, operation):
         "exp": jnp.exp,
         "reciprocal": lambda x: 1 / x,
         "sqrt": jnp.sqrt,
+        "sigmoid": jax.nn.sigmoid,
+        "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+        "sin": jnp.sin,
         "maxpool": lambda x: windows(jax, x, 2, 2, -jnp.inf, jax.lax.max),
     }[name]
 

@@ -46,6 +46,9 @@ pub(super) enum Work {
     Exp,
     Reciprocal,
     Sqrt,
+    Sigmoid,
+    Gelu,
+    Sin,
     Sort(usize),
     Shuffle(usize),
     Uniform(usize),
@@ -87,6 +90,9 @@ const OPERATIONS: &[Operation] = &[
     at("exp/1e5", "10^5 in -8..2", Work::Exp),
     at("reciprocal/1e5", "10^5 in 0.05..50", Work::Reciprocal),
     at("sqrt/1e5", "10^5 in 0.05..50", Work::Sqrt),
+    at("sigmoid/1e5", "10^5 in -8..8", Work::Sigmoid),
+    at("gelu/1e5", "10^5 in -8..8", Work::Gelu),
+    at("sin/1e5", "10^5 in -8..8", Work::Sin),
     at("sort/1e3", "10^3", Work::Sort(1000)),
     at("sort/1e4", "10^4", Work::Sort(10_000)),
     at("shuffle/1e6", "10^6 words", Work::Shuffle(1_000_000)),
@@ -319,6 +325,9 @@ impl Work {
             Self::Exp => apply(mpc, exp, -8.0, 2.0),
             Self::Reciprocal => apply(mpc, reciprocal, 0.05, 50.0),
             Self::Sqrt => apply(mpc, sqrt, 0.05, 50.0),
+            Self::Sigmoid => apply(mpc, functions::sigmoid, -8.0, 8.0),
+            Self::Gelu => apply(mpc, functions::gelu, -8.0, 8.0),
+            Self::Sin => apply(mpc, functions::sin, -8.0, 8.0),
             Self::Sort(n) => {
                 let x = numbers(mpc, &[n], [-8.0, 8.0])?;
                 Ok(Box::new(move |mpc| functions::sort(mpc, &x, 0).map(drop)))
