@@ -1,36 +1,29 @@
 //! Plans: a network's public structure, optimised, ready to run on shares.
 
-pub(crate) mod apart;
-mod bounds;
-pub(crate) mod build;
+pub(crate) mod analyse;
 pub(crate) mod check;
-mod domain;
-pub(crate) mod exec;
-mod fitted;
-mod guard;
-mod inspect;
+pub(crate) mod compile;
 mod kept;
-mod magnitude;
-mod observe;
-pub(crate) mod passes;
 mod record;
-mod run;
+pub(crate) mod run;
 mod schedule;
-mod size;
-mod step;
 
 use std::borrow::Borrow;
 
 use mpc_core::{Operand, Profile, Protocol, PublicTensor, SecretTensor, TruncationMode};
 use ring_arith::{Engine, FixedPoint, FracBits, Shape, Tensor};
 
-pub use bounds::Excess;
-pub use build::{Compiled, PlanOptions};
-pub use inspect::{Inspected, Inspection, Outside, Refusal};
-pub use observe::{Observer, StepInfo};
+pub use analyse::{
+    bounds::Excess,
+    size::{LayerInfo, Operation},
+};
+pub use compile::{Compiled, PlanOptions};
 pub(crate) use record::Values;
-pub use size::{LayerInfo, Operation};
-pub use step::{Caches, StateSpec};
+pub use run::{
+    inspect::{Inspected, Inspection, Outside, Refusal},
+    observe::{Observer, StepInfo},
+    step::{Caches, StateSpec},
+};
 
 use crate::graph::eval::NodeView;
 use crate::graph::infer;

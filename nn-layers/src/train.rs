@@ -45,7 +45,7 @@ use step_graph::{Added, prepared, step_graph};
 
 use crate::graph::norm::Expanded;
 use crate::graph::{Graph, ValueId};
-use crate::plan::{WeightSpec, encode_as, passes};
+use crate::plan::{WeightSpec, compile::passes, encode_as};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
 /// The step of a network's training as a plan. Inputs are those of the network and the labels, the weights

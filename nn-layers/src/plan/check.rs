@@ -87,7 +87,7 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
     plan.public = public(&plan);
     shapes(&plan, batch.unwrap_or(1))?;
     plan.fracs = fracs(&plan)?;
-    super::step::check(&plan)?;
+    super::run::step::check(&plan)?;
     plan.modes = modes(&plan);
     plan.kept = KeptBits::of(&plan.nodes)?;
     plan.steps = schedule(&plan);

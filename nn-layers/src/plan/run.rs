@@ -1,12 +1,18 @@
 //! Runs a plan on shares.
 
+pub(crate) mod exec;
+mod guard;
+pub(super) mod inspect;
+pub(super) mod observe;
+pub(super) mod step;
+
 use std::time::Instant;
 
 use mpc_core::{Operand, Protocol, SecretTensor, Sums};
 use ring_arith::Shape;
 
-use super::guard::Guard;
-use super::{Observer, Plan, StepInfo, check, exec};
+use self::guard::Guard;
+use super::{Observer, Plan, StepInfo, check};
 use crate::graph::{Op, Sizes};
 use crate::ops;
 use crate::{Error, Result};

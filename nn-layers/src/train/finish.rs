@@ -6,8 +6,8 @@ use mpc_core::{Operand, Protocol, SecretTensor};
 
 use super::{Formats, State, TrainPlan};
 use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
-use crate::plan::passes::norms::LayerBefore;
-use crate::plan::{WeightSpec, passes};
+use crate::plan::WeightSpec;
+use crate::plan::compile::passes::{self, norms::LayerBefore};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
 /// Fraction bits of variances and epsilon.

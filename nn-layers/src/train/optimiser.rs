@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::adam::{self, Adam, Limit, Second};
 use super::{Step, TrainOptions};
 use crate::graph::{Binary, Dim, Format, Graph, Op, ValueId};
-use crate::plan::passes::products::rounding_layer;
+use crate::plan::compile::passes::products::rounding_layer;
 use crate::{Error, HostTensor, Result};
 
 /// Optimisers: the rules by which weights follow their gradients.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{TrainOptions, TrainPlan};
 use crate::graph::{Graph, Op, ValueId};
 use crate::host::{HostData, checked_shape};
-use crate::plan::{InputSpec, Values, passes};
+use crate::plan::{InputSpec, Values, compile::passes};
 use crate::{Error, HostTensor, Result};
 
 /// The version of the record, and of how a plan is derived from it.

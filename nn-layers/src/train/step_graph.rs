@@ -6,7 +6,7 @@ use super::optimiser::Placed;
 use super::{TrainOptions, TrainRequest, privacy, running};
 use crate::graph::norm::{Expanded, Running};
 use crate::graph::{Binary, Format, Graph, Op, ValueId};
-use crate::plan::passes;
+use crate::plan::compile::passes;
 use crate::{Error, HostTensor, Result};
 
 /// The network as a step takes it, with pools where they cost least.

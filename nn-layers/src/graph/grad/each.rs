@@ -4,7 +4,7 @@ use ring_arith::Shape;
 
 use super::{Backward, fixed, is_flat};
 use crate::graph::{Binary, Graph, Kernel, Op, Reduce, ValueId};
-use crate::plan::apart::{Of, apart};
+use crate::plan::analyse::independence::{Of, apart};
 use crate::{Error, Result};
 
 /// The gradients by one trained tensor, one for each unit of a batch: an example, or several one after the

@@ -1,13 +1,16 @@
 //! From a graph with its weights to a plan without them.
 
+mod fitted;
+pub(crate) mod passes;
+
 use std::collections::{HashMap, HashSet};
 
 use mpc_core::Profile;
 
+use self::fitted::Fitted;
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
-use super::fitted::Fitted;
 use super::record::Parts;
-use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec, passes};
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec};
 use crate::graph::{Binary, Format, Graph, LinearMap, Op, ValueId};
 use crate::train::Formats;
 use crate::{Error, HostTensor, Result};

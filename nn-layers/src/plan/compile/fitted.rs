@@ -3,8 +3,8 @@
 use crate::graph::{Binary, Graph, Linear, LinearFinish, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
-use super::build::SIGNIFICANT;
-use super::domain::Domain;
+use crate::plan::analyse::domain::Domain;
+use crate::plan::compile::SIGNIFICANT;
 
 /// Bits of a value as a word, at most. A layer's usual weights may have 20 bits more.
 const WORD: f64 = 40.0;

@@ -2,8 +2,8 @@
 
 use ring_arith::Shape;
 
-use super::{Plan, check};
 use crate::graph::{LinearMap, Op};
+use crate::plan::{Plan, check};
 
 /// The relation of a value to the examples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,12 +21,12 @@ use mpc_core::{
 };
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
-use super::Plan;
-use super::exec::Made;
-use super::magnitude::Danger;
-use super::run::Watch;
-use crate::graph::{Binary, LinearFinish, LinearMap, Op};
+use crate::graph::{LinearFinish, Op};
 use crate::ops;
+use crate::plan::Plan;
+use crate::plan::analyse::{magnitude::Danger, products::maps};
+use crate::plan::run::Watch;
+use crate::plan::run::exec::Made;
 use crate::{Error, Result};
 use factors::Factors;
 use fold::{Fold, Right, fold, fold_addend, fold_dot};
@@ -391,22 +391,6 @@ fn value<P: Protocol>(
     ops::secret(mpc, value.ok_or_else(|| Error::plan("a value was dropped too early"))?)
 }
 
-/// The maps of an operation, with the places of their operands.
-fn maps(op: &Op) -> Vec<(LinearMap, [usize; 2])> {
-    let only = |map| vec![(map, [0, 1])];
-    match op {
-        Op::Linear(l) => l.maps().map(|(map, at)| (map.clone(), at)).collect(),
-        Op::Conv(k) => only(LinearMap::Conv(*k)),
-        Op::ConvWeightGrad(k) => only(LinearMap::ConvWeightGrad(*k)),
-        &Op::ConvTranspose { kernel, extra } => only(LinearMap::ConvTranspose { kernel, extra }),
-        &Op::MatMul { transpose_lhs, transpose_rhs } => {
-            only(LinearMap::MatMul { transpose_lhs, transpose_rhs })
-        }
-        Op::Binary(Binary::Mul) => only(LinearMap::Mul),
-        _ => vec![],
-    }
-}
-
 impl<P: Protocol> Watch<P> for Guard<'_, P> {
     fn begins(&mut self, group: &[usize], shapes: &[Shape]) {
         self.drawn.clear();
@@ -471,20 +455,5 @@ impl Plan {
     /// True if the result of a node's product is that of the node: no ReLU or mask follows within it.
     fn ends_as_product(&self, node: usize) -> bool {
         !matches!(&self.nodes[node].op, Op::Linear(l) if l.finish != LinearFinish::Truncate)
-    }
-
-    /// Bits that are dropped of a product at a node; 0 if it is not a product, or nothing is dropped.
-    pub(super) fn dropped(&self, node: usize) -> u32 {
-        if self.public[node] {
-            return 0;
-        }
-        let inputs = &self.nodes[node].inputs;
-        let sum =
-            |(_, [x, y]): &(LinearMap, [usize; 2])| self.fracs[inputs[*x]] + self.fracs[inputs[*y]];
-        let product = match self.nodes[node].op {
-            Op::Dot(_) => self.fracs[inputs[0]] + self.fracs[inputs[1]],
-            ref op => maps(op).iter().map(sum).max().unwrap_or(0),
-        };
-        product.saturating_sub(self.fracs[node])
     }
 }

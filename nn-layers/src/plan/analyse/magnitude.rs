@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use ring_arith::Shape;
 
-use super::domain::Domain;
-use super::{MOST_INTEGER, Plan, check};
 use crate::Result;
 use crate::graph::{Binary, LinearFinish, LinearMap, Op, Reduce, Unary};
+use crate::plan::analyse::domain::Domain;
+use crate::plan::{MOST_INTEGER, Plan, check};
 
 /// Units of the last place by which an operand of a root may be below 0.
 const BELOW_ZERO: f64 = 4.0;
@@ -20,7 +20,7 @@ const COUNTS: f64 = 1024.0;
 
 /// The dangers that a guard watches at an operation besides its product.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Danger {
+pub(in crate::plan) struct Danger {
     /// The operands, by their places, that can leave the domain in which the operation is right although every
     /// product is in range; with that domain.
     pub operands: Vec<(usize, Domain)>,
@@ -49,7 +49,7 @@ struct Bounds {
 
 impl Plan {
     /// For each node what can go wrong at it although every product is in range.
-    pub(super) fn dangers(&self) -> Result<Vec<Danger>> {
+    pub(in crate::plan) fn dangers(&self) -> Result<Vec<Danger>> {
         let shapes = check::shapes(self, self.batch.unwrap_or(1))?;
         let mut bounds: Vec<Bounds> = Vec::with_capacity(self.nodes.len());
         let mut all = Vec::with_capacity(self.nodes.len());

@@ -3,9 +3,9 @@
 use mpc_core::{Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
-use super::{Plan, PlanNode};
 use crate::graph::{Binary, LinearMap, Op, Sizes, Unary, infer};
 use crate::ops::{self, clip, functions, linear};
+use crate::plan::{Plan, PlanNode};
 use crate::{Error, Result};
 
 /// The values of all nodes that have been computed and are still needed.

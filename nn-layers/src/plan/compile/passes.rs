@@ -2,11 +2,10 @@
 //! is a value like others.
 
 mod absorb;
+mod balance;
 mod channels;
 mod convs;
-mod even;
 mod formats;
-mod lengths;
 pub(crate) mod lower;
 mod masks;
 pub(crate) mod norms;
@@ -14,6 +13,7 @@ pub(crate) mod pools;
 pub(crate) mod products;
 mod recognise;
 mod residual;
+mod rms_norm;
 mod scales;
 
 use crate::Result;
@@ -24,7 +24,7 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     norms::lower(graph)?;
     lower::lower(graph)?;
     graph.sweep();
-    even::even_out(graph)?;
+    balance::even_out(graph)?;
     absorb::absorb(graph)?;
     pools::merge_into_convolutions(graph)?;
     scales::propagate(graph)?;

@@ -1,7 +1,7 @@
 //! Functions that exporters write out as several operations, found again: as one they keep to their range where
 //! their parts do not, and cost less.
 
-use super::lengths::by_length;
+use super::rms_norm::by_length;
 use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 

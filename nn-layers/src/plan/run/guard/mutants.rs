@@ -142,7 +142,7 @@ fn check(name: &str) {
 fn all_mutants_are_noticed() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     every_mutant_is_noticed(
-        "plan::guard::mutants::all_mutants_are_noticed",
+        "plan::run::guard::mutants::all_mutants_are_noticed",
         &source,
         MUTANTS,
         &[],

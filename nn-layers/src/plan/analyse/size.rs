@@ -2,10 +2,10 @@
 
 use ring_arith::Shape;
 
-use super::domain::Domain;
-use super::{Plan, PlanNode, check};
 use crate::Result;
 use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Sizes, Unary};
+use crate::plan::analyse::domain::Domain;
+use crate::plan::{Plan, PlanNode, check};
 
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
@@ -185,12 +185,12 @@ impl Plan {
     }
 
     /// True if the plan is a training's step: its public numbers and noise alone have formats of their own.
-    pub(super) fn is_training_step(&self) -> bool {
+    pub(in crate::plan) fn is_training_step(&self) -> bool {
         self.inputs.iter().any(|input| input.frac.is_some())
     }
 
     /// True if an input is a public number of a training's step: one that multiplies what others make.
-    pub(super) fn is_number(&self, input: usize) -> bool {
+    pub(in crate::plan) fn is_number(&self, input: usize) -> bool {
         let scales = |node: &PlanNode| {
             let number = |&at: &usize| self.nodes[at].op == Op::Input(input);
             matches!(node.op, Op::ScaleBy(_)) && node.inputs.get(1).is_some_and(number)
@@ -199,7 +199,7 @@ impl Plan {
     }
 
     /// The input whose numbers a value consists of, only moved.
-    pub(super) fn moved_input(&self, node: usize) -> Option<usize> {
+    pub(in crate::plan) fn moved_input(&self, node: usize) -> Option<usize> {
         let mut from = node;
         loop {
             match &self.nodes[from].op {

@@ -4,9 +4,9 @@ use mpc_core::{Operand, Protocol, SecretTensor};
 use ring_arith::{Shape, View};
 use serde::{Deserialize, Serialize};
 
-use super::{Observer, Plan, check};
 use crate::graph::{Dim, Op, Sizes, eval};
 use crate::ops;
+use crate::plan::{Observer, Plan, check};
 use crate::{Error, HostTensor, Result};
 
 /// A value that stays from step to step: an input of the plan, and the result that replaces it.
@@ -303,7 +303,7 @@ impl Plan {
     }
 
     /// The values of the nodes that are computed in the clear, and of the public numbers that they need.
-    pub(super) fn public_values(&self, sizes: Sizes) -> Result<Vec<Option<HostTensor>>> {
+    pub(in crate::plan) fn public_values(&self, sizes: Sizes) -> Result<Vec<Option<HostTensor>>> {
         let mut values: Vec<Option<HostTensor>> = vec![None; self.nodes.len()];
         if !self.public.contains(&true) {
             return Ok(values);
@@ -325,7 +325,7 @@ impl Plan {
 }
 
 /// Checks a plan's states, with shapes for no cached position and for one.
-pub(super) fn check(plan: &Plan) -> Result<()> {
+pub(in crate::plan) fn check(plan: &Plan) -> Result<()> {
     let wrong = |i: usize, reason: &str| {
         Err(Error::plan(format!("state `{}` {reason}", plan.inputs[i].name)))
     };

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ring_arith::Shape;
 
-use super::domain::Domain;
-use super::{Plan, check};
 use crate::graph::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, eval};
 use crate::host::{elementwise, views};
+use crate::plan::analyse::domain::Domain;
+use crate::plan::{Plan, check};
 use crate::{Error, HostData, HostTensor, Result};
 
 /// The number nearest to 0 that inverses and logarithms are asked for: the finest format's unit.

@@ -8,7 +8,7 @@ use crate::host::elementwise;
 use crate::{HostTensor, Result};
 
 /// The limit of the magnitude that a product's largest weight counts as. It has 14 bits at the usual 20
-/// fraction bits, and smaller weights have more fraction bits (`plan/build.rs`).
+/// fraction bits, and smaller weights have more fraction bits (`plan/compile.rs`).
 const PRODUCT: f64 = 0.015_625;
 
 /// The same for a factor of each column. It may join the weights of the next layer, which are uneven themselves.

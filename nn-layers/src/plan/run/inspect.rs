@@ -5,12 +5,12 @@ use std::fmt;
 use mpc_core::{Operand, Plaintext, Protocol, PublicTensor, Rounding, SecretTensor};
 use ring_arith::{Engine, EngineTensor};
 
-use super::domain::Domain;
-use super::exec::Made;
-use super::magnitude::Danger;
-use super::run::Watch;
-use super::{Observer, Plan, StepInfo, decode};
 use crate::graph::{Binary, Op, Reduce, Sizes, eval};
+use crate::plan::analyse::domain::Domain;
+use crate::plan::analyse::magnitude::Danger;
+use crate::plan::run::Watch;
+use crate::plan::run::exec::Made;
+use crate::plan::{Observer, Plan, StepInfo, decode};
 use crate::{Error, HostTensor, Result, ops};
 
 /// The seed of the reference's rounding; its value does not matter.
