@@ -13,10 +13,14 @@ const ROWS: &[(&str, &str)] = &[
     ("convolution of a ResNet block, 56 x 56 x 64", "protocols/conv/resnet-block"),
     ("softmax of 128 rows of 10", "protocols/softmax/128x10"),
     ("exp of 100,000 numbers", "protocols/exp/1e5"),
+    ("GELU of 100,000 numbers", "protocols/gelu/1e5"),
+    ("sigmoid of 100,000 numbers", "protocols/sigmoid/1e5"),
     ("LeNet, one image", "models/lenet/1"),
     ("AlexNet for CIFAR-10, one image", "models/alexnet-cifar/1"),
     ("VGG-16 for CIFAR-10, one image", "models/vgg16-cifar/1"),
     ("ResNet-50 for ImageNet, one image", "models/resnet50/1"),
+    ("BERT-base, 128 tokens", "models/bert-base/1"),
+    ("GPT-2, a token behind 127", "models/gpt2/decode-128"),
     ("training step of LeNet, 128 images", "training/lenet/128"),
 ];
 
