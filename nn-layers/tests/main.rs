@@ -4,6 +4,7 @@
 mod accumulated;
 mod common;
 mod domains;
+mod draws;
 mod gradients;
 mod guard;
 mod layers;

@@ -128,6 +128,11 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], sizes: impl Into<Sizes>) -> 
             let out = reduce::reduce(x, &[*axis], *keep, |g| position(g, *min))?;
             Ok(elementwise::to_int(&out))
         }
+        Op::Draw => {
+            let last = x.shape().rank().saturating_sub(1);
+            let out = reduce::reduce(x, &[last], false, |g| position(g, false))?;
+            Ok(elementwise::to_int(&out))
+        }
         Op::Lookup => {
             let rows = x.dims()[0];
             let at = xs[1].floats();

@@ -127,7 +127,7 @@ fn is_flat(op: &Op, operand: usize) -> bool {
         Op::Binary(f) => f.gives_truth(),
         Op::Where => operand == 0,
         Op::Mask | Op::Lookup => operand == 1,
-        Op::ArgMax { .. } | Op::OneHot(_) => true,
+        Op::ArgMax { .. } | Op::Draw | Op::OneHot(_) => true,
         _ => false,
     }
 }

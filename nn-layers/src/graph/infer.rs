@@ -77,6 +77,10 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], sizes: impl Into<Sizes>) -> R
             return Err(Error::invalid(name, format!("{:?} and {:?} differ", xs[0], xs[1])));
         }
         Op::ArgMax { axis, keep, .. } => reduce(name, xs[0], &[*axis], *keep, Reduce::Max)?,
+        Op::Draw => {
+            let last = xs[0].rank().saturating_sub(1);
+            reduce(name, xs[0], &[last], false, Reduce::Max)?
+        }
         Op::Lookup => {
             let (_, row) = xs[0]
                 .dims()

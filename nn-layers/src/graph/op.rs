@@ -126,6 +126,10 @@ pub enum Op {
         /// The smallest instead.
         min: bool,
     },
+    /// A position along the last axis, drawn at random on shares: each with a probability that is its weight's part of the
+    /// sum of all. No party knows what is drawn. Weights are not negative. In floats it is the position of the largest
+    /// weight.
+    Draw,
     /// Rows of a table (first operand, `[rows, ..]`) at secret positions (second operand).
     Lookup,
     /// A new last axis of this length, 1 at the position that the operand is, an integer, and 0 elsewhere.
@@ -283,6 +287,7 @@ impl Op {
             Self::Reduce { .. } => "reduce",
             Self::Dot(_) => "dot",
             Self::ArgMax { .. } => "argmax",
+            Self::Draw => "draw",
             Self::Lookup => "lookup",
             Self::OneHot(_) => "one-hot",
             Self::Reshape(_) => "reshape",

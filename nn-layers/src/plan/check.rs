@@ -283,7 +283,7 @@ pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
             }
             _ => frac,
         },
-        Op::ArgMax { .. } | Op::OneHot(_) => 0,
+        Op::ArgMax { .. } | Op::Draw | Op::OneHot(_) => 0,
         Op::Scale(c) => scale_frac(*c, xs[0], frac),
         Op::ScaleBy(_) => frac,
         Op::Concat(_) => highest,

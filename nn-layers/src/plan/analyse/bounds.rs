@@ -228,6 +228,10 @@ fn bounded(op: &Op, xs: &[&Interval], shape: &Shape, batch: usize) -> Result<(In
         Op::ArgMax { axis, .. } => {
             Interval::filled(shape, (0.0, xs[0].low.dims()[*axis].saturating_sub(1) as f64))
         }
+        Op::Draw => {
+            let positions = xs[0].low.dims().last().copied().unwrap_or(1);
+            Interval::filled(shape, (0.0, positions.saturating_sub(1) as f64))
+        }
         Op::ClipFactor { .. } => Interval::filled(shape, (0.0, 1.0)),
         Op::Lookup => rows(xs[0], shape)?,
         Op::Reduce { kind: Reduce::L1 | Reduce::L2 | Reduce::SumSquare, .. } => {

@@ -97,6 +97,7 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
         Op::Softmax { axis, .. } | Op::Normalize { axis, .. } | Op::ArgMax { axis, .. } => {
             kept(*axis > 0)
         }
+        Op::Draw => kept(result.rank() > 0),
         // Windows lie in the last two axes, channels in the second.
         Op::Lrn { .. } | Op::MaxPool(_) | Op::AvgPool { .. } | Op::SumPool(_) => {
             kept(result.rank() > 2)

@@ -293,7 +293,7 @@ impl Plan {
                 let pooled = operands.get(1).map_or(made, |&i| words[i]);
                 (COMPARED, taps(p, made, pooled).max(made))
             }
-            Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } => {
+            Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } | Op::Draw => {
                 (COMPARED, taken)
             }
             // A word for each position and row of the table is 1 where the position selects that row.

@@ -316,6 +316,7 @@ impl<P: Protocol> Step<'_, P> {
                 let x = self.secret(mpc, 0)?;
                 functions::position(mpc, &x, *axis, *min, self.shape)
             }
+            Op::Draw => Ok(f::weighted_index(mpc, &self.secret(mpc, 0)?)?),
             Op::Lookup => {
                 let (table, at) = (self.secret(mpc, 0)?, self.secret(mpc, 1)?);
                 functions::lookup(mpc, &table, &at, self.shape)

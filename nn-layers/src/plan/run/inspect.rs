@@ -359,9 +359,12 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
         let floats = self.evaluate(node)?;
         let fixed = opened(mpc, &made.value)?;
         let (fixed, floats) = (fixed.floats(), floats.floats());
-        let error = fixed.iter().zip(floats.iter()).map(|(a, b)| (a - b).abs());
         self.note_step(mpc, node);
         let op = &self.plan.nodes[node].op;
+        // What is drawn at random has no error.
+        let compared = if *op == Op::Draw { 0 } else { fixed.len() };
+        let pairs = fixed.iter().zip(floats.iter()).take(compared);
+        let error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         let filled = fills_words(op) && self.step.fullest > 0.0;
         let room = if filled { Some(-self.step.fullest.log2()) } else { domain };
         self.values.push(Inspected {
@@ -369,7 +372,7 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
             kind: op.name(),
             largest: fixed.iter().fold(0.0, |largest, v| v.abs().max(largest)),
             room,
-            error: error.fold(0.0, f64::max),
+            error,
             outside,
         });
         Ok(())
