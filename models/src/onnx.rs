@@ -56,7 +56,7 @@ pub struct ImportOptions {
 }
 
 /// The result of each step of a language model that keeps keys and values: one whose graph has states.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Answers {
     /// What the file returns: `logits`, the scores of all tokens at each position.
     #[default]
@@ -64,6 +64,12 @@ pub enum Answers {
     /// The token with the highest score behind the step's last position, as `token` in the place of `logits`. Among equals
     /// it is the first.
     Token,
+    /// A token drawn at random in its place: its probability is that of the softmax of the scores over the temperature, a
+    /// positive number. No party knows what is drawn.
+    Sample {
+        /// Small ones prefer the highest scores.
+        temperature: f64,
+    },
 }
 
 impl ImportOptions {

@@ -170,7 +170,7 @@ impl Node<'_, '_> {
             Op::Unary(Unary::Not | Unary::Sign | Unary::Floor) | Op::ArgMax { .. } => true,
             Op::Binary(f) if f.gives_truth() => true,
             Op::Lookup => self.to.is_integer(inputs[0]),
-            Op::OneHot(_) => true,
+            Op::OneHot(_) | Op::Draw => true,
             Op::Unary(Unary::Relu | Unary::Neg | Unary::Abs | Unary::Clip(..)) => {
                 self.to.is_integer(inputs[0])
             }

@@ -230,16 +230,26 @@ impl Importer<'_> {
     /// Puts the next token in the place of the scores, if that is asked for and `name` says that these are scores:
     /// returns false for other results.
     pub(super) fn token_of(&mut self, name: &str, scores: ValueId) -> Result<bool> {
-        let wanted = self.grows() && self.options.answers == Answers::Token && name == LOGITS;
-        if !wanted {
+        let answers = self.options.answers;
+        if !self.grows() || answers == Answers::Logits || name != LOGITS {
             return Ok(false);
         }
         let &[_, positions, _] = self.graph.shape(scores).dims() else { return Ok(false) };
         let (start, end) = (positions - 1, Dim::Fixed(positions));
         let slice = Op::Slice { axis: 1, start, end, step: 1 };
         let last = self.graph.add(TOKEN, slice, &[scores])?;
-        let choice = Op::ArgMax { axis: 2, keep: false, min: false };
-        let token = self.graph.add(TOKEN, choice, &[last])?;
+        let token = match answers {
+            Answers::Sample { temperature } => {
+                let scaled = self.graph.add(TOKEN, Op::Scale(1.0 / temperature), &[last])?;
+                let softmax = Op::Softmax { axis: 2, log: false };
+                let weights = self.graph.add(TOKEN, softmax, &[scaled])?;
+                self.graph.add(TOKEN, Op::Draw, &[weights])?
+            }
+            _ => {
+                let choice = Op::ArgMax { axis: 2, keep: false, min: false };
+                self.graph.add(TOKEN, choice, &[last])?
+            }
+        };
         self.graph.output(TOKEN, token);
         Ok(true)
     }

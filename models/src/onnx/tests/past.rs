@@ -8,7 +8,7 @@ use ring_arith::{CpuEngine, Engine, EngineTensor};
 use rss_protocols::Rss;
 
 use super::*;
-use crate::architectures::RandomWeights;
+use crate::{architectures::RandomWeights, onnx::Answers};
 
 const WIDTH: usize = 64;
 const HEADS: usize = 4;
@@ -437,9 +437,14 @@ fn off(x: &[f64], y: &[f64]) -> f64 {
 
 /// The logits of a text, token by token on shares of three parties.
 fn on_shares(bytes: Vec<u8>) -> Vec<f64> {
+    of_steps_on_shares(move || compiled(&bytes, 1))
+}
+
+/// The results of a text's steps of one token on shares of three parties.
+fn of_steps_on_shares(compiled: impl Fn() -> Compiled + Send + Sync + 'static) -> Vec<f64> {
     let program = move |session: Session| -> mpc_core::Result<_> {
         let mut mpc = Rss::new(session, CpuEngine::new(1))?;
-        let Compiled { plan, weights } = compiled(&bytes, 1);
+        let Compiled { plan, weights } = compiled();
         let mut share = |words: &[ring_arith::Tensor]| {
             let shapes: Vec<_> = words.iter().map(|x| x.shape().clone()).collect();
             let words = words.iter().map(|x| mpc.engine().upload(x.clone()));
@@ -480,6 +485,26 @@ fn agrees(bytes: &[u8]) {
     let error = off(&on_shares(bytes.to_vec()), &whole);
     println!("largest logit {largest}, error 2^{:.1}", error.log2());
     assert!(error < f64::from(-12).exp2(), "{error}");
+}
+
+#[test]
+fn a_step_draws_the_likeliest_token_where_it_is_cold() {
+    let whole = in_the_clear(&gpt2(), &[40]);
+    let drawn = of_steps_on_shares(|| {
+        let cold = Answers::Sample { temperature: 0.001 };
+        let options = ImportOptions::default().with_dim("sequence_length", 1).with_answers(cold);
+        Compiled::new(&import(&gpt2(), &options).unwrap(), &PlanOptions::default()).unwrap()
+    });
+    let mut clear = 0;
+    for (scores, token) in whole.chunks(VOCABULARY).zip(&drawn) {
+        let mut order: Vec<_> = (0..VOCABULARY).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        if scores[order[0]] - scores[order[1]] > 0.05 {
+            assert_eq!(*token, order[0] as f64);
+            clear += 1;
+        }
+    }
+    assert!(clear > 20, "{clear}");
 }
 
 #[test]
