@@ -43,17 +43,23 @@ impl Source {
 
 #[pymethods]
 impl Model {
-    /// Imports an ONNX model from a file or from memory. `dims` gives open dimensions their size; with `token` steps of
-    /// a language model return the next token, and not the scores of all.
+    /// Imports an ONNX model from a file or from memory. `dims` gives open dimensions their size; `answers` says
+    /// what steps of a language model return: the next token, one that is drawn by the scores over a temperature, or the
+    /// scores of all.
     #[staticmethod]
     fn from_onnx(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         frac: u32,
         dims: Vec<(String, usize)>,
-        token: bool,
+        answers: &str,
+        temperature: f64,
     ) -> PyResult<Self> {
-        let answers = if token { Answers::Token } else { Answers::Logits };
+        let answers = match answers {
+            "token" => Answers::Token,
+            "sample" => Answers::Sample { temperature },
+            _ => Answers::Logits,
+        };
         let options = import::options(&dims, answers);
         let of = |graph: models::Result<Graph>| Self::of(graph?, frac);
         let (model, source) = if let Ok(bytes) = source.cast::<PyBytes>() {

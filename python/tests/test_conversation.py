@@ -55,6 +55,23 @@ def chooser(alice):  # noqa: F811
     return alice
 
 
+def test_tokens_are_drawn_by_the_scores(alice, chooser):  # noqa: F811
+    cold = trefoil.Model.from_onnx(summing(), answers="sample", temperature=0.001)
+    alice.put("cold", cold, replace=True)
+    with chooser.chat("chooser") as likeliest, alice.chat("cold") as drawn:
+        assert drawn.generate([3, 1], new=6) == likeliest.generate([3, 1], new=6)
+    hot = trefoil.Model.from_onnx(summing(), answers="sample", temperature=1000)
+    alice.put("hot", hot, replace=True)
+    with alice.chat("hot") as talk:
+        tokens = talk.generate([3], new=24)
+        # Nearly uniform: the same token 24 times in a row is out of the question.
+        assert len(set(tokens)) > 1 and all(0 <= token < TOKENS for token in tokens)
+    with pytest.raises(InputError, match="from 0.001 to 1000"):
+        trefoil.Model.from_onnx(summing(), answers="sample", temperature=0)
+    with pytest.raises(InputError, match='"token", "sample" or "logits"'):
+        trefoil.Model.from_onnx(summing(), answers="words")
+
+
 def test_each_step_goes_on_from_what_was_said(speaker):
     with speaker.conversation("speaker") as talk, speaker.conversation("speaker") as other:
         for at, token in enumerate([3, 1, 5]):

@@ -58,7 +58,7 @@ class Model:
     @classmethod
     def from_onnx(
         cls, source: bytes | str | os.PathLike[str], *, frac_bits: int = FRAC_BITS, dims: dict[str, int] | None = None,
-        answers: Literal["token", "logits"] = "token",
+        answers: Literal["token", "sample", "logits"] = "token", temperature: float = 1.0,
     ) -> Model:
         """Import an ONNX model of opset 11 to 21.
 
@@ -69,9 +69,13 @@ class Model:
             Fraction bits of inputs, layers and results, 4 to 28.
         dims : dict, optional
             Sizes for dimensions that the file leaves open, by name; the batch may stay open.
-        answers : "token" or "logits"
+        answers : "token", "sample" or "logits"
             What a step of a language model returns that keeps keys and values of earlier ones: the token with the highest
-            score, or the scores of all. With enough scores a client learns the model's last layer.
+            score, one drawn at random by the scores, or the scores of all. With enough scores a client learns the model's
+            last layer.
+        temperature : float
+            With ``answers="sample"``: scores are divided by it before a token is drawn, so small numbers prefer the
+            highest.
 
         Raises
         ------
@@ -80,9 +84,11 @@ class Model:
         """
         source = source if isinstance(source, (bytes, bytearray)) else os.fspath(source)
         source = bytes(source) if isinstance(source, bytearray) else source
-        if answers not in ("token", "logits"):
-            raise InputError(f'answers={answers!r}; it is "token" or "logits"')
-        imported = _trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items()), answers == "token")
+        if answers not in ("token", "sample", "logits"):
+            raise InputError(f'answers={answers!r}; it is "token", "sample" or "logits"')
+        if not 1e-3 <= temperature <= 1e3:
+            raise InputError(f"temperature={temperature!r}; it is a number from 0.001 to 1000")
+        imported = _trefoil.Model.from_onnx(source, frac_bits, list((dims or {}).items()), answers, temperature)
         return cls(imported, file=source)
 
     @classmethod
@@ -117,7 +123,7 @@ class Model:
     @classmethod
     def _of(cls, recorded, frac_bits=FRAC_BITS):
         written, trained = translated(recorded)
-        made = cls(_trefoil.Model.from_onnx(written, frac_bits, [], False), trained, recorded.unlike, written)
+        made = cls(_trefoil.Model.from_onnx(written, frac_bits, [], "logits", 1.0), trained, recorded.unlike, written)
         made._recorded = recorded
         return made
 

@@ -363,6 +363,12 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads the temperature of a language model's draws.
+fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1e-3..=1e3).contains(number));
+    number.ok_or_else(|| "use a number from 0.001 to 1000".to_owned())
+}
+
 /// Reads a profile as `party.toml` has it.
 fn profile(text: &str) -> Result<Profile, String> {
     match text {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
-use super::{Tables, named, profile};
+use super::{Tables, named, profile, temperature};
 use crate::{base::Id, config::Truncation, inputs::Scaling};
 
 /// Commands for models.
@@ -172,6 +172,10 @@ pub struct Reading {
     /// What each step of a language model with keys and values of earlier steps returns [default: token]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub answers: Option<Answer>,
+    /// With `--answers sample`: scores are divided by it before a token is drawn, so small numbers prefer the highest
+    /// [default: 1]
+    #[arg(long, value_parser = temperature, value_name = "T")]
+    pub temperature: Option<f64>,
     /// The way in which clients prepare images
     #[arg(long, value_enum, default_value_t = Prepare::Scale)]
     pub preprocess: Prepare,
@@ -215,6 +219,8 @@ pub enum Prepare {
 pub enum Answer {
     /// The token with the highest score: the scores stay secret
     Token,
+    /// A token drawn by the scores, at random: the scores stay secret, and nobody knows the draw before the client
+    Sample,
     /// The scores of all tokens: clients choose, and with enough answers learn the model's last layer
     Logits,
 }

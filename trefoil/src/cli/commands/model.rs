@@ -60,7 +60,7 @@ fn put(arguments: &Put, global: &Global, output: Output) -> Result<()> {
     let reading::Read { imported, ranges, rounded, tried, unusual, options, .. } = read;
     let imported = if arguments.no_guard { imported.without_guard()? } else { imported };
     let read = |positions| {
-        import::graph(file, &reading::options(&arguments.model).with_positions(positions))
+        import::graph(file, &reading::options(&arguments.model)?.with_positions(positions))
     };
     let (program, values) = (imported.program.clone(), &imported.values);
     let lengths = arguments.prompt_steps.as_deref();

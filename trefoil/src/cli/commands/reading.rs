@@ -78,7 +78,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// [`Error::Input`] if it is not acceptable.
     pub(super) fn open(file: &Path, reading: &'a Reading, labels: Vec<String>) -> Result<Self> {
-        let graph = import::graph(file, &options(reading))?;
+        let graph = import::graph(file, &options(reading)?)?;
         if reading.answers.is_some() && !graph.grows() {
             let reason =
                 "the model has no keys and values of earlier steps: it is no language model";
@@ -203,12 +203,21 @@ impl<'a> File<'a> {
 }
 
 /// The options of an import.
-pub(super) fn options(reading: &Reading) -> ImportOptions {
+///
+/// # Errors
+/// [`Error::Input`] for a temperature without draws.
+pub(super) fn options(reading: &Reading) -> Result<ImportOptions> {
+    if reading.temperature.is_some() && reading.answers != Some(arguments::Answer::Sample) {
+        let reason = "only `--answers sample` draws tokens; leave the temperature out, or add it";
+        return Err(Error::input("--temperature", reason));
+    }
+    let temperature = reading.temperature.unwrap_or(1.0);
     let answers = match reading.answers {
         Some(arguments::Answer::Logits) => Answers::Logits,
+        Some(arguments::Answer::Sample) => Answers::Sample { temperature },
         Some(arguments::Answer::Token) | None => Answers::Token,
     };
-    import::options(&reading.dims, answers)
+    Ok(import::options(&reading.dims, answers))
 }
 
 /// A file of samples of an input, which is read once if it is a table.
@@ -423,6 +432,7 @@ mod tests {
         Reading {
             dims: Vec::new(),
             answers: None,
+            temperature: None,
             preprocess: Prepare::Scale,
             white: 1.0,
             fraction_bits,
