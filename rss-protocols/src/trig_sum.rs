@@ -23,7 +23,7 @@ use ring_arith::{Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
     Rss, Share,
-    circuit::schedule::Predicate,
+    circuit::{evaluate::CircuitMessage, schedule::Predicate},
     compare::{
         Comparison, MaskedBit,
         select::{MaskShare, MaskWords},
@@ -37,7 +37,7 @@ use crate::{
         truncate::Truncation,
     },
     runtime::{
-        launch::{add, invalid, whole},
+        launch::{add, whole},
         prss::{Key, Sample},
         roles::{Pair, Role},
         rounds::{Incoming, Port, Rounds, both},
@@ -212,11 +212,11 @@ struct Outside<T> {
     n: usize,
     ends: Ends,
     sides: [Side<T>; 2],
-    /// Components 0 and 1 of what is selected.
+    /// Of what is selected, the components that the dealer shares with left (1) and with right (0): masks of their addends.
     y: [Sample; 2],
 }
 
-/// What is sampled for one end: a bit that is 1 outside of it, its mask as words, and right's share of that mask's
+/// The samples for one end: a bit that is 1 outside of it, its mask as words, and right's share of that mask's
 /// product.
 struct Side<T> {
     bit: MaskedBit,
@@ -226,7 +226,7 @@ struct Side<T> {
 
 /// An evaluator's message about the comparisons, and its shares of masks and of their products; left's products are
 /// sent, right's are samples.
-type Messages<T> = [crate::circuit::evaluate::CircuitMessage<T>; 2];
+type Messages<T> = [CircuitMessage<T>; 2];
 type Shares<T> = [(MaskShare<T>, Option<T>); 2];
 
 impl<T: EngineTensor> Outside<T> {
@@ -241,7 +241,7 @@ impl<T: EngineTensor> Outside<T> {
             u: MaskWords::sample(p, n),
             d: p.sample(Key::Right, n),
         });
-        Self { n, ends, sides, y: [p.sample(Key::Right, n), p.sample(Key::Left, n)] }
+        Self { n, ends, sides, y: p.sample_both(n) }
     }
 
     /// The dealer's work: its components of the function's value.
@@ -263,7 +263,7 @@ impl<T: EngineTensor> Outside<T> {
             let [left, ..] = p.words(&SelectDealer, self.n, sources, &[])?;
             p.to_left(&left)?;
         }
-        let [y0, y1] = self.y.map(|y| p.words_of(y));
+        let [y1, y0] = self.y.map(|y| p.words_of(y));
         let total = |inside: &T, y, place| -> Result<T> {
             let [total] = p.words_into(&Sum, self.n, [whole(inside), y], &[], [place])?;
             Ok(total)
@@ -315,37 +315,26 @@ impl<T: EngineTensor> Outside<T> {
         inside: Pair<T>,
         slot: &Slot<T>,
     ) -> Result<Pair<T>> {
-        // Both addends leave as one, under one mask.
-        let mut total = None;
-        for (end, (((u, product), v), side)) in
-            shares.into_iter().zip(bits).zip(&self.sides).enumerate()
-        {
-            let v = p.bits_as_words(v, self.n)?;
+        let mask = p.own(self.y);
+        let addend = |end: usize, y| -> Result<T> {
+            let (u, product) = &shares[end];
+            let v = p.bits_as_words(&bits[end], self.n)?;
             let gain = self.gain(p, end, x, &inside)?;
-            let d = product.as_ref().map_or_else(|| p.words_of(side.d), whole);
-            let y = if end == 0 { p.words_of(self.mask(p)) } else { p.zero() };
+            let d = product.as_ref().map_or_else(|| p.words_of(self.sides[end].d), whole);
             let sources =
                 [whole(&v), u.words(p), d, whole(p.joint(&gain)), whole(p.shared(&gain)), y];
             let [addend, _] = p.words(&SelectEvaluator, self.n, sources, &[p.if_left(), 0])?;
-            total = Some(match total {
-                Some(total) => add(p.engine, &total, &addend)?,
-                None => addend,
-            });
-        }
-        let addend = total.ok_or_else(|| invalid("trigonometric sum", "there is no end"))?;
+            Ok(addend)
+        };
+        // Both addends leave as one, under one mask.
+        let addend = add(p.engine, &addend(0, p.words_of(mask))?, &addend(1, p.zero())?)?;
         p.to_peer(&addend)?;
-        let sources = [whole(p.shared(&inside)), p.words_of(self.mask(p))];
+        let sources = [whole(p.shared(&inside)), p.words_of(mask)];
         let [shared] = p.words_into(&Sum, self.n, sources, &[], [slot.shared(p.role())])?;
         let own = add(p.engine, p.joint(&inside), &addend)?;
         let other = p.received().await.words(self.n)?;
         let joint = p.sum_into(&own, &other, slot.joint(p.role()))?;
         Ok(p.pair(shared, joint))
-    }
-
-    /// An evaluator's component of what is selected that the dealer has too: it masks its addend.
-    fn mask<E: Engine<Tensor = T>>(&self, p: &Port<'_, E>) -> Sample {
-        let [y0, y1] = self.y;
-        p.own([y1, y0])
     }
 
     /// The value outside of an end less that between the ends.

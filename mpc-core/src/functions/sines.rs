@@ -25,7 +25,7 @@ pub(super) fn by_sines<P: Protocol>(
 pub(super) fn sine(frac: u32, mode: TruncationMode) -> TrigSum {
     TrigSum {
         terms: Cow::Borrowed(const { &[term(1, 0, 1 << TrigSum::FACTOR)] }),
-        line: Line { constant: 0, slope: 0 },
+        line: ZERO,
         total: 58,
         drop: 58 - frac,
         mode,
