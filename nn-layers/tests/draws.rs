@@ -44,7 +44,7 @@ fn drawn(temperature: f64, count: usize) -> Vec<i64> {
     first
 }
 
-/// How far counts of draws are from their probabilities, as a test by chi-square counts it.
+/// The distance of the counts of draws from their probabilities, as a test by chi-square counts it.
 fn chi_square(places: &[i64], temperature: f64) -> f64 {
     let weights = SCORES.map(|score| (score / temperature).exp());
     let total: f64 = weights.iter().sum();

@@ -1,4 +1,4 @@
-//! What clients ask of models: to put them, to run them, and what a run would send.
+//! Clients' requests about models: to put them, to run them, and to predict the cost of a run.
 
 use std::{sync::PoisonError, time::Instant};
 

@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the commands in the background have said of errors: often why a later one failed.
+    /// The errors of commands in the background: often why a later one failed.
     fn errors_in_the_background(&self, steps: &[Step<'_>]) -> String {
         let mut told = String::new();
         for (number, step) in steps.iter().enumerate() {
