@@ -3,7 +3,9 @@
 mod batch;
 mod edit;
 pub(crate) mod eval;
+mod format;
 pub(crate) mod grad;
+pub(crate) mod independence;
 pub(crate) mod infer;
 pub(crate) mod norm;
 pub(crate) mod op;
@@ -15,6 +17,8 @@ mod state;
 use ring_arith::Shape;
 
 pub(crate) use edit::Users;
+pub(crate) use format::Format;
+pub use format::Formats;
 pub use op::{
     BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
     Unary,
@@ -68,41 +72,6 @@ pub(crate) struct Node {
 pub(crate) struct Folded {
     pub op: Op,
     pub inputs: Vec<ValueId>,
-}
-
-/// The fraction bits that an operation leaves where it rounds. [`crate::train::Formats`] has the number for
-/// each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Format {
-    /// Those of inputs and activations.
-    #[default]
-    Value,
-    /// Those of values, less this number.
-    CoarserValue(u32),
-    /// Those of weights that are trained.
-    Weight,
-    /// Those of weights, less this number.
-    Coarser(u32),
-    /// Those of gradients.
-    Gradient,
-    /// Those of gradients, less this number.
-    CoarserGradient(u32),
-    /// Exactly this number.
-    Fixed(u32),
-    /// All that the operation has: nothing is rounded.
-    Exact,
-}
-
-impl Format {
-    /// The format that becomes this one when the point moves by `bits` bits.
-    pub(crate) fn coarser(self, bits: u32) -> Option<Self> {
-        match (self, bits) {
-            (same, 0) => Some(same),
-            (Self::Weight, bits) if bits <= 8 => Some(Self::Coarser(bits)),
-            (Self::Fixed(own), bits) if bits <= 8 => Some(Self::Fixed(own.saturating_sub(bits))),
-            _ => None,
-        }
-    }
 }
 
 /// A number of the model.

@@ -1,15 +1,13 @@
 //! Tensors of real numbers and integers in the clear: weights, constants and expected results.
 
-pub(crate) mod conv;
-pub(crate) mod elementwise;
-pub(crate) mod matmul;
-pub(crate) mod reduce;
-pub(crate) mod views;
+mod encode;
 
 use std::fmt;
 use std::sync::Arc;
 
 use ring_arith::Shape;
+
+pub(crate) use encode::{MOST_INTEGER, decode, encode};
 
 use crate::{Error, Result};
 

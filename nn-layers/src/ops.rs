@@ -7,7 +7,7 @@ pub(crate) mod linear;
 use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, TruncationMode, functions as f};
 use ring_arith::{Engine, EngineTensor, Shape};
 
-use crate::plan::encode;
+use crate::host::encode;
 use crate::{Error, HostTensor, Result};
 
 /// The same elements under another shape.

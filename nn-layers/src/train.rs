@@ -36,13 +36,14 @@ pub use adam::{Adam, Second};
 pub use loss::{Classes, Loss};
 pub use metric::Metric;
 pub use optimiser::Optimiser;
-pub use options::{Formats, TrainOptions};
+pub use options::TrainOptions;
 pub use privacy::Privacy;
 pub use request::TrainRequest;
 pub use schedule::{Decay, Schedule, Step};
 pub use state::{Role, State, StateSpec};
 use step_graph::{Added, prepared, step_graph};
 
+pub use crate::graph::Formats;
 use crate::graph::norm::Expanded;
 use crate::graph::{Graph, ValueId};
 use crate::plan::{WeightSpec, compile::passes, encode_as};

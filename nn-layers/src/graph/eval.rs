@@ -1,11 +1,17 @@
 //! Networks evaluated in the clear: the figure that a private run is compared with.
 
+pub(crate) mod conv;
+pub(crate) mod elementwise;
+pub(crate) mod matmul;
+pub(crate) mod norm;
+pub(crate) mod reduce;
+pub(crate) mod views;
+
 use mpc_core::functions::Centre;
 use ring_arith::Shape;
 
 use super::op::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary};
 use super::{Sizes, infer};
-use crate::host::{conv, elementwise, matmul, reduce, views};
 use crate::{Error, HostTensor, Result};
 
 /// A node by reference.
@@ -104,7 +110,7 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], sizes: impl Into<Sizes>) -> 
         Op::ClipFactor { pairs } => clip_factor(xs, *pairs),
         Op::Softmax { axis, log } => reduce::along(x, *axis, |l| reduce::softmax(l, *log)),
         &Op::Normalize { axis, centre, epsilon } => normalize(x, axis, centre, epsilon),
-        Op::BatchNorm(norm) => super::norm::evaluate(norm, xs),
+        Op::BatchNorm(layer) => norm::evaluate(layer, xs),
         Op::Lrn { size, alpha, beta, bias } => lrn(x, *size, *alpha, *beta, *bias),
         Op::MaxPool(p) => conv::pool(x, &p.window(), conv::Pool::Max),
         Op::MaxPoolGrad(p) => conv::max_pool_grad(x, xs[1], &p.window()),

@@ -1,9 +1,10 @@
 //! Graphs that serve any number of cached positions, from graphs built for some.
 
+use super::eval::views;
 use super::state::along;
 use super::{Binary, Constant, Dim, Graph, Op, ValueId};
-use crate::host::{HostTensor, views};
-use crate::{Error, Result};
+use crate::host::MOST_INTEGER;
+use crate::{Error, HostTensor, Result};
 
 impl Graph {
     /// Joins graphs of the same network, built for different numbers of cached positions, into one whose plan serves
@@ -183,7 +184,7 @@ fn with_dim(x: &HostTensor, axis: usize, dim: Dim) -> Vec<Dim> {
 /// Integers, also written as real numbers.
 fn whole(x: &HostTensor) -> Option<Vec<i64>> {
     let values = x.floats();
-    let fits = values.iter().all(|v| v.fract() == 0.0 && v.abs() < crate::plan::MOST_INTEGER);
+    let fits = values.iter().all(|v| v.fract() == 0.0 && v.abs() < MOST_INTEGER);
     fits.then(|| values.iter().map(|&v| v as i64).collect())
 }
 

@@ -11,8 +11,8 @@ use self::fitted::Fitted;
 use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::record::Parts;
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec};
-use crate::graph::{Binary, Format, Graph, LinearMap, Op, ValueId};
-use crate::train::Formats;
+use crate::graph::{Binary, Format, Formats, Graph, LinearMap, Op, ValueId};
+use crate::host::encode;
 use crate::{Error, HostTensor, Result};
 
 /// Fraction bits of a public factor whose product is not rounded.
@@ -424,7 +424,7 @@ impl<'a> Builder<'a> {
             name: constant.name.clone(),
             reason: e.to_string(),
         };
-        super::encode(&constant.value, frac).map_err(failed)?;
+        encode(&constant.value, frac).map_err(failed)?;
         let public = (!constant.secret).then(|| constant.value.clone());
         let op = Op::Constant(self.constants.len());
         let shape = constant.value.shape().clone();

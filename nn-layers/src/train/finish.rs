@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use mpc_core::{Operand, Protocol, SecretTensor};
 
-use super::{Formats, State, TrainPlan};
-use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
+use super::{State, TrainPlan};
+use crate::graph::{BatchNorm, Binary, Dim, Format, Formats, Graph, Node, Op, Unary, ValueId};
 use crate::plan::WeightSpec;
 use crate::plan::compile::passes::{self, norms::LayerBefore};
 use crate::{Compiled, Error, HostTensor, Plan, Result};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Loss, Metric, Optimiser, Privacy};
+use crate::graph::Formats;
 use crate::{Error, Result};
 
 /// The options of a training.
@@ -35,19 +36,6 @@ pub struct TrainOptions {
     pub metrics: Vec<Metric>,
 }
 
-/// Fraction bits of the tensors of a training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Formats {
-    /// Fraction bits of inputs and activations.
-    pub values: u32,
-    /// Fraction bits of weights and momenta.
-    pub weights: u32,
-    /// Fraction bits of gradients of the sum of the batch's losses. The plan's gradients are these times the
-    /// learning rate and have more, by as much as the rate makes them smaller.
-    pub gradients: u32,
-}
-
 /// The most bits by which the learning rate moves the gradients' format.
 const MAX_RATE_SHIFT: f64 = 8.0;
 
@@ -60,19 +48,6 @@ const MOST_GRADIENT: u32 = 30;
 
 fn is_one(count: &u32) -> bool {
     *count == 1
-}
-
-impl Default for Formats {
-    fn default() -> Self {
-        Self { values: 20, weights: 26, gradients: 24 }
-    }
-}
-
-impl Formats {
-    /// The same fraction bits for all, as in inference.
-    pub(crate) fn of_values(frac: u32) -> Self {
-        Self { values: frac, weights: frac, gradients: frac }
-    }
 }
 
 impl Default for TrainOptions {

@@ -3,7 +3,7 @@
 use mpc_core::{Operand, Protocol, SecretTensor, ShareTensor};
 use ring_arith::{EngineTensor, Shape, Tensor};
 
-use crate::plan::decode;
+use crate::host::decode;
 use crate::{Error, HostTensor, Result};
 
 /// A tensor that goes from step to step.

@@ -4,7 +4,8 @@ use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
 use ring_arith::{Engine, Shape};
 
 use super::{Optimiser, State, Step, TrainPlan, Variant};
-use crate::plan::{Observer, encode};
+use crate::host::encode;
+use crate::plan::Observer;
 use crate::{Error, HostTensor, Inspection, Result};
 
 impl TrainPlan {

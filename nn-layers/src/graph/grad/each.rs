@@ -3,8 +3,8 @@
 use ring_arith::Shape;
 
 use super::{Backward, fixed, is_flat};
+use crate::graph::independence::{Of, apart};
 use crate::graph::{Binary, Graph, Kernel, Op, Reduce, ValueId};
-use crate::plan::analyse::independence::{Of, apart};
 use crate::{Error, Result};
 
 /// The gradients by one trained tensor, one for each unit of a batch: an example, or several one after the

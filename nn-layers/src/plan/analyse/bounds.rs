@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ring_arith::Shape;
 
+use crate::graph::eval::{elementwise, views};
 use crate::graph::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, eval};
-use crate::host::{elementwise, views};
 use crate::plan::analyse::domain::Domain;
 use crate::plan::{Plan, check};
 use crate::{Error, HostData, HostTensor, Result};

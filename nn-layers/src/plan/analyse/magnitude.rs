@@ -6,8 +6,9 @@ use ring_arith::Shape;
 
 use crate::Result;
 use crate::graph::{Binary, LinearFinish, LinearMap, Op, Reduce, Unary};
+use crate::host::MOST_INTEGER;
 use crate::plan::analyse::domain::Domain;
-use crate::plan::{MOST_INTEGER, Plan, check};
+use crate::plan::{Plan, check};
 
 /// Units of the last place by which an operand of a root may be below 0.
 const BELOW_ZERO: f64 = 4.0;

@@ -6,11 +6,12 @@ use mpc_core::{Operand, Plaintext, Protocol, PublicTensor, Rounding, SecretTenso
 use ring_arith::{Engine, EngineTensor};
 
 use crate::graph::{Binary, Op, Reduce, Sizes, eval};
+use crate::host::decode;
 use crate::plan::analyse::domain::Domain;
 use crate::plan::analyse::magnitude::Danger;
 use crate::plan::run::Watch;
 use crate::plan::run::exec::Made;
-use crate::plan::{Observer, Plan, StepInfo, decode};
+use crate::plan::{Observer, Plan, StepInfo};
 use crate::{Error, HostTensor, Result, ops};
 
 /// The seed of the reference's rounding; its value does not matter.

@@ -2,8 +2,8 @@
 //! disappears here.
 
 use super::open_linear;
+use crate::graph::eval::{elementwise, matmul, reduce, views};
 use crate::graph::{Binary, Graph, Linear, LinearFinish, LinearMap, Node, Op, ValueId};
-use crate::host::{elementwise, matmul, views};
 use crate::{HostTensor, Result};
 
 /// Repeats the rules until none applies.
@@ -214,8 +214,7 @@ fn fold_input(
                 Some(Some(b)) if kernel.window.padding == [0; 4] => {
                     let spread = b.reshape([1, channels, 1, 1])?;
                     let taps = elementwise::binary(Binary::Mul, w, &spread)?;
-                    let sum =
-                        crate::host::reduce::reduce(&taps, &[1, 2, 3], false, |g| g.iter().sum())?;
+                    let sum = reduce::reduce(&taps, &[1, 2, 3], false, |g| g.iter().sum())?;
                     Some(sum.reshape([sum.len(), 1, 1])?)
                 }
                 // A border of zeros is not shifted.

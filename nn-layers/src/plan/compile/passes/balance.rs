@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::graph::eval::elementwise;
 use crate::graph::{Binary, Graph, LinearMap, Op, Unary, ValueId};
-use crate::host::elementwise;
 use crate::{HostTensor, Result};
 
 /// The limit of the magnitude that a product's largest weight counts as. It has 14 bits at the usual 20

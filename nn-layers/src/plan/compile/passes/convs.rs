@@ -1,8 +1,8 @@
 //! Convolutions on small images: avoids work on borders, and on windows where a product is enough.
 
 use crate::Result;
+use crate::graph::eval::views;
 use crate::graph::{Dim, Graph, Kernel, Linear, LinearMap, Op, Pool, ValueId};
-use crate::host::views;
 
 /// Drops the kernel's rows and columns that only ever cover the border.
 pub(crate) fn crop_kernels(graph: &mut Graph) -> Result<()> {

@@ -2,9 +2,9 @@
 //! the layers around them.
 
 use super::absorb::vector;
-use crate::graph::norm::affine;
+use crate::graph::eval::elementwise;
+use crate::graph::eval::norm::affine;
 use crate::graph::{BatchNorm, Binary, Dim, Format, Graph, Node, Op, Unary, ValueId};
-use crate::host::elementwise;
 use crate::{HostTensor, Result};
 
 /// Fraction bits of variances and epsilon.

@@ -127,7 +127,7 @@ fn applied(graph: &Graph, cone: &[ValueId], source: ValueId, at: ValueId) -> Opt
 
 /// The function with these values.
 fn which(values: &[f64]) -> Option<Unary> {
-    let of = |f: Unary| move |x: f64| crate::host::elementwise::unary_f64(f, x);
+    let of = |f: Unary| move |x: f64| eval::elementwise::unary_f64(f, x);
     let same =
         |f: &dyn Fn(f64) -> f64| POINTS.iter().zip(values).all(|(&x, &y)| (f(x) - y).abs() < SAME);
     let known =

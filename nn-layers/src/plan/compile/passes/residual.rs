@@ -2,8 +2,8 @@
 
 use super::open_linear;
 use crate::Result;
+use crate::graph::eval::elementwise;
 use crate::graph::{Binary, Format, Graph, Linear, LinearFinish, Node, Op, Unary, ValueId};
-use crate::host::elementwise;
 
 /// `linear(x) + y`: `y` is added before the truncation.
 pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Reductions in the clear.
 
-use super::{HostData, HostTensor, views};
-use crate::Result;
+use super::views;
+use crate::{HostData, HostTensor, Result};
 
 /// Moves the reduced axes to the end, makes one value of each group, and keeps the axes as 1.
 pub(crate) fn reduce(

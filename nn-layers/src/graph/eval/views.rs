@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ring_arith::Shape;
 
-use super::{HostData, HostTensor, checked_shape};
-use crate::{Error, Result};
+use crate::host::checked_shape;
+use crate::{Error, HostData, HostTensor, Result};
 
 /// Applies the same index computation to elements of any kind.
 macro_rules! each_kind {

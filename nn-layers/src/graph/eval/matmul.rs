@@ -3,8 +3,8 @@
 use ndarray::{ArrayView2, ArrayViewMut2, linalg::general_mat_mul};
 use ring_arith::{Bilinear, Shape};
 
-use super::{HostTensor, elementwise};
-use crate::Result;
+use super::elementwise;
+use crate::{HostTensor, Result};
 
 /// `lhs x rhs` under the rule of [`Bilinear::MatMul`]. Integers stay integers.
 pub(crate) fn matmul(

@@ -2,8 +2,8 @@
 
 use ring_arith::{Bilinear, ConvSpec, Window};
 
-use super::{HostTensor, matmul};
-use crate::{Error, Result};
+use super::matmul;
+use crate::{Error, HostTensor, Result};
 
 /// Elements of unfolded input that are held at once.
 const UNFOLDED: usize = 1 << 21;

@@ -2,9 +2,9 @@
 
 use ring_arith::Shape;
 
-use super::{HostData, HostTensor, views};
-use crate::Result;
-use crate::graph::{Binary, Unary};
+use super::views;
+use crate::graph::op::{Binary, Unary};
+use crate::{HostData, HostTensor, Result};
 
 /// A function of every element.
 pub(crate) fn unary(f: Unary, x: &HostTensor) -> HostTensor {
