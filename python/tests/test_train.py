@@ -409,10 +409,10 @@ def variants(file, enum):
 
 def test_every_loss_optimiser_and_schedule_of_the_library_is_reachable():
     here = {name.lower() for name in vars(optim)}
-    assert variants("loss.rs", "Loss") - {"probabilitycrossentropy"} <= here and variants("optimiser.rs", "Optimiser") <= here
+    assert variants("loss.rs", "Loss") - {"probabilitycrossentropy"} <= here and variants("options/optimiser.rs", "Optimiser") <= here
     assert variants("schedule.rs", "Decay") - {"none", "steps"} <= here and "steplr" in here
-    assert variants("metric.rs", "Metric") == {"loss", "right"}
-    source = (ROOT / "nn-layers/src/train/adam.rs").read_text()
+    assert variants("loss/metric.rs", "Metric") == {"loss", "right"}
+    source = (ROOT / "nn-layers/src/train/options/adam.rs").read_text()
     body = re.search(r"^pub struct Adam {(.*?)^}", source, re.M | re.S)[1]
     names = {"epsilon": "eps", "decay": "weight_decay", "second": "by_row", "decoupled": None}
     numbers = {names.get(name, name) for name in re.findall(r"^    pub (\w+):", body, re.M)} - {None}

@@ -1,8 +1,14 @@
 //! Training options. All of them are public.
 
+pub(super) mod adam;
+pub(super) mod optimiser;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, Metric, Optimiser, Privacy};
+use self::optimiser::Optimiser;
+use super::loss::Loss;
+use super::loss::metric::Metric;
+use super::privacy::Privacy;
 use crate::graph::Formats;
 use crate::{Error, Result};
 

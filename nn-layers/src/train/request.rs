@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{TrainOptions, TrainPlan};
+use super::options::TrainOptions;
 use crate::graph::{Graph, Op, ValueId};
 use crate::host::{HostData, checked_shape};
 use crate::plan::{InputSpec, Values, compile::passes};
@@ -130,15 +130,6 @@ impl TrainRequest {
     /// The training options.
     pub fn options(&self) -> &TrainOptions {
         &self.0.options
-    }
-
-    /// The plan of a step.
-    ///
-    /// # Errors
-    /// [`Error::Node`] naming an operation without a gradient or a format that does not fit, [`Error::Invalid`] or
-    /// [`Error::Plan`] if the request does not hold together.
-    pub fn derive(&self) -> Result<TrainPlan> {
-        Ok(TrainPlan::of_request(self)?.0)
     }
 
     /// The network. Its secret tensors are parameters whose numbers are zeros here.

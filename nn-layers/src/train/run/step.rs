@@ -3,9 +3,12 @@
 use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
 use ring_arith::{Engine, Shape};
 
-use super::{Optimiser, State, Step, TrainPlan, Variant};
 use crate::host::encode;
 use crate::plan::Observer;
+use crate::train::options::optimiser::Optimiser;
+use crate::train::plan::{TrainPlan, Variant};
+use crate::train::schedule::Step;
+use crate::train::state::State;
 use crate::{Error, HostTensor, Inspection, Result};
 
 impl TrainPlan {
@@ -59,7 +62,7 @@ impl TrainPlan {
         Ok((variant.settle(state, results), left))
     }
 
-    /// The names of the values that the guard of a step watches, in its order; none of a training with [`super::Privacy`].
+    /// The names of the values that the guard of a step watches, in its order; none of a training with [`crate::train::Privacy`].
     pub fn guarded(&self, step: Step) -> Vec<String> {
         if self.options.privacy.is_some() {
             return vec![];
@@ -124,7 +127,7 @@ impl TrainPlan {
         Ok(masks)
     }
 
-    /// [`TrainPlan::step`] in 64-bit floats; with [`super::Privacy`] gradients are clipped, without noise. Weights
+    /// [`TrainPlan::step`] in 64-bit floats; with [`crate::train::Privacy`] gradients are clipped, without noise. Weights
     /// follow their gradients by PyTorch's formula, also where fixed point takes another for numbers that are
     /// too small for it.
     ///
@@ -173,7 +176,7 @@ impl TrainPlan {
 
     /// Runs a step in the clear in fixed point with every check on, as well as in 64-bit floats. A value that
     /// leaves its range here would be a wrong number without an error on shares. If every value stays in its
-    /// range, the state becomes that after the step. With [`super::Privacy`] gradients get no noise.
+    /// range, the state becomes that after the step. With [`crate::train::Privacy`] gradients get no noise.
     ///
     /// # Errors
     /// As [`TrainPlan::step_in_the_clear`], and [`crate::Plan::inspect`].

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::loss::{Loss, Parts};
+use super::{Loss, Parts};
 use crate::graph::{Graph, ValueId};
 use crate::{Error, Result};
 
@@ -27,7 +27,7 @@ impl Metric {
         }
     }
 
-    pub(super) fn value(
+    pub(in crate::train) fn value(
         self,
         graph: &mut Graph,
         output: ValueId,

@@ -2,15 +2,18 @@
 
 use std::collections::HashSet;
 
-use super::optimiser::Placed;
-use super::{TrainOptions, TrainRequest, privacy, running};
+use super::running_statistics;
 use crate::graph::norm::{Expanded, Running};
 use crate::graph::{Binary, Format, Graph, Op, ValueId};
 use crate::plan::compile::passes;
+use crate::train::options::TrainOptions;
+use crate::train::privacy::gradients::noisy_gradients;
+use crate::train::request::TrainRequest;
+use crate::train::update::Placed;
 use crate::{Error, HostTensor, Result};
 
 /// The network as a step takes it, with pools where they cost least.
-pub(super) fn prepared(request: &TrainRequest) -> Result<Graph> {
+pub(in crate::train) fn prepared(request: &TrainRequest) -> Result<Graph> {
     let mut forward = request.network()?;
     passes::pools::pool_before_relu(&mut forward)?;
     // The gradients of each example are those of the trained tensors themselves.
@@ -21,16 +24,16 @@ pub(super) fn prepared(request: &TrainRequest) -> Result<Graph> {
 }
 
 /// The inputs of a step in addition to a batch and public numbers.
-pub(super) struct Added {
+pub(in crate::train) struct Added {
     /// The parts that dropouts leave out.
-    pub(super) dropouts: Vec<f64>,
+    pub(in crate::train) dropouts: Vec<f64>,
     /// Tensors of noise.
-    pub(super) noises: usize,
+    pub(in crate::train) noises: usize,
 }
 
 /// The whole step as a graph, whose first results are the new values of the state's tensors, by name. The
 /// parameters of `forward` get the formats that they have in the step.
-pub(super) fn step_graph(
+pub(in crate::train) fn step_graph(
     forward: &mut Graph,
     options: &TrainOptions,
     full: bool,
@@ -51,7 +54,7 @@ pub(super) fn step_graph(
         let units = privacy.units(graph.batch());
         let each = graph.gradients_of_each(output, seed, &parameters, units)?;
         let each: Vec<_> = parameters.iter().copied().zip(each).collect();
-        let noisy = privacy::noisy_gradients(&mut graph, privacy, &optimiser, &each)?;
+        let noisy = noisy_gradients(&mut graph, privacy, optimiser.factor(), &each)?;
         noise = noisy.inputs;
         noisy.gradients
     } else {
@@ -64,7 +67,7 @@ pub(super) fn step_graph(
         optimiser.update(&mut graph, options, &pairs, full)?
     };
     for norm in &running {
-        updates.extend(running::follow(&mut graph, norm)?);
+        updates.extend(running_statistics::follow(&mut graph, norm)?);
     }
     let followed = forward.running_statistics(|_| true);
     let own = forward.parameters().into_iter().filter(|id| !followed.contains(id));

@@ -1,91 +1,17 @@
-//! From a training to inference: batch normalisations join the layers before them, on shares.
+//! The network for inference, and the graph that makes its weights of a training's state: batch normalisations join
+//! the layers before them.
 
 use std::collections::HashMap;
 
-use mpc_core::{Operand, Protocol, SecretTensor};
-
-use super::{State, TrainPlan};
 use crate::graph::{BatchNorm, Binary, Dim, Format, Formats, Graph, Node, Op, Unary, ValueId};
-use crate::plan::WeightSpec;
 use crate::plan::compile::passes::{self, norms::LayerBefore};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
 /// Fraction bits of variances and epsilon.
 const VARIANCE: u32 = 30;
 
-impl TrainPlan {
-    /// The weights of [`TrainPlan::inference`], made of a state on shares. All parties call it alike.
-    ///
-    /// # Errors
-    /// As [`Plan::run`]; [`Error::Argument`] naming a frozen weight that the planner has made into another for
-    /// inference.
-    pub fn finish<P: Protocol>(&self, mpc: &mut P, state: &State<P>) -> Result<Vec<Operand<P>>> {
-        let made = match &self.finish {
-            Some(plan) => {
-                let weights = self.taken(&plan.weights(), state.operands())?;
-                let made: Vec<SecretTensor<P>> = plan.run(mpc, &weights, &[], &mut ())?;
-                made.into_iter().map(|x| Operand::Secret(x.with_width(64))).collect()
-            }
-            None => vec![],
-        };
-        self.assembled(state.operands(), made)
-    }
-
-    /// [`TrainPlan::finish`] in 64-bit floats.
-    ///
-    /// # Errors
-    /// As [`TrainPlan::finish`].
-    pub fn finish_in_the_clear(&self, state: &[HostTensor]) -> Result<Vec<HostTensor>> {
-        self.check_state(state.len())?;
-        let made = match &self.finish {
-            Some(plan) => plan.evaluate(&self.taken(&plan.weights(), state)?, &[])?,
-            None => vec![],
-        };
-        self.assembled(state, made)
-    }
-
-    /// The weights of [`TrainPlan::inference`] out of a state's tensors, in order, where each is one of them.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] naming a weight that is none of the state's tensors: [`TrainPlan::finish`] makes those of
-    /// batch normalisations.
-    pub fn inference_weights<T: Clone>(&self, state: &[T]) -> Result<Vec<T>> {
-        self.check_state(state.len())?;
-        self.taken(&self.inference.weights(), state)
-    }
-
-    /// Tensors of a state.
-    fn taken<T: Clone>(&self, wanted: &[WeightSpec], state: &[T]) -> Result<Vec<T>> {
-        let specs = self.full.plan.weights();
-        let find = |wanted: &WeightSpec| {
-            let place = specs.iter().position(|spec| spec == wanted);
-            place.and_then(|i| state.get(i).cloned()).ok_or_else(|| missing(&wanted.name))
-        };
-        wanted.iter().map(find).collect()
-    }
-
-    /// The weights for inference: the tensors in `made`, and for the rest the state's tensors.
-    pub(super) fn assembled<T: Clone>(&self, state: &[T], made: Vec<T>) -> Result<Vec<T>> {
-        let names: Vec<_> = self.finish.iter().flat_map(Plan::outputs).collect();
-        let made: HashMap<_, _> = names.into_iter().zip(made).collect();
-        let mut weights = vec![];
-        for spec in self.inference.weights() {
-            weights.push(match made.get(spec.name.as_str()) {
-                Some(value) => value.clone(),
-                None => self.taken(std::slice::from_ref(&spec), state)?.remove(0),
-            });
-        }
-        Ok(weights)
-    }
-}
-
-fn missing(name: &str) -> Error {
-    let reason = "is not among the state's tensors".to_owned();
-    Error::Argument { what: "weight", name: name.to_owned(), reason }
-}
-
 /// The plan that makes weights for inference of a state, if it takes one, and that which applies them.
-pub(super) fn plans(forward: &Graph, formats: Formats) -> Result<(Option<Plan>, Plan)> {
+pub(in crate::train) fn plans(forward: &Graph, formats: Formats) -> Result<(Option<Plan>, Plan)> {
     let mut to = Finish { inference: forward.clone(), graph: Graph::new(1), known: HashMap::new() };
     for i in 0..forward.nodes.len() {
         let node = &forward.nodes[i];

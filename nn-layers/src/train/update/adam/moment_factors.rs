@@ -1,11 +1,6 @@
 //! The public factors with which Adam keeps its moments.
 
-/// Fraction bits by which the part of a first moment that continues exceeds it: their difference is the
-/// gradient.
-pub(super) const BETA_BITS: u32 = 5;
-
-/// The parts of first moments that continue are multiples of one over this number.
-pub(super) const PARTS: f64 = (1 << BETA_BITS) as f64;
+use crate::train::options::adam::PARTS;
 
 /// The steps back to which the factor of second moments is followed. Older steps change it by less than `2^-50`, or
 /// the second decay is so near 1 that it hardly changes.
@@ -20,7 +15,7 @@ const MOST_REMEMBERED: f64 = 65_536.0;
 /// `scale'^2` as a factor. A part `second` of the second moments is replaced by them so that the result is
 /// `spread' * (b2 * v + (1 - b2) * g^2)`. That holds if `1 / spread` follows `1 / scale^2` by the second decay.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Course {
+pub(super) struct MomentFactors {
     /// The part of the first moments that continues.
     pub(super) kept: f64,
     /// The factor of first moments.
@@ -31,7 +26,7 @@ pub(super) struct Course {
     pub(super) spread: f64,
 }
 
-impl Course {
+impl MomentFactors {
     /// The factors of a step, which is counted from 0.
     pub(super) fn at([first, second]: [f64; 2], number: u32) -> Self {
         let (below, above, part) = Self::turns(first);
@@ -105,16 +100,18 @@ mod tests {
                 let gradient = (f64::from(number) * 0.7).sin() + 0.3;
                 first = betas[0] * first + gradient;
                 second = betas[1] * second + (1.0 - betas[1]) * gradient * gradient;
-                let course = Course::at(betas, number);
-                assert_eq!((course.kept * PARTS).fract(), 0.0);
-                assert!(course.scale <= Course::most(betas[0]) * (1.0 + 1e-12));
-                assert!(course.spread.sqrt() <= Course::most(betas[0]) * (1.0 + 1e-12));
-                assert!(course.second <= Course::most_second(betas) * (1.0 + 1e-12));
-                assert!(Course::growth(betas, number) <= Course::most_growth(betas[0]));
-                let joined = course.scale * gradient;
-                kept_first = course.kept * kept_first + joined;
-                kept_second += course.second * (joined * joined - kept_second);
-                let [m, v] = [kept_first / course.scale, kept_second / course.spread];
+                let factors = MomentFactors::at(betas, number);
+                assert_eq!((factors.kept * PARTS).fract(), 0.0);
+                assert!(factors.scale <= MomentFactors::most(betas[0]) * (1.0 + 1e-12));
+                assert!(factors.spread.sqrt() <= MomentFactors::most(betas[0]) * (1.0 + 1e-12));
+                assert!(factors.second <= MomentFactors::most_second(betas) * (1.0 + 1e-12));
+                assert!(
+                    MomentFactors::growth(betas, number) <= MomentFactors::most_growth(betas[0])
+                );
+                let joined = factors.scale * gradient;
+                kept_first = factors.kept * kept_first + joined;
+                kept_second += factors.second * (joined * joined - kept_second);
+                let [m, v] = [kept_first / factors.scale, kept_second / factors.spread];
                 assert!((m - first).abs() < 1e-9, "{betas:?}, step {number}: {m}, not {first}");
                 assert!((v - second).abs() < 1e-9, "{betas:?}, step {number}: {v}, not {second}");
             }

@@ -1,14 +1,16 @@
-//! The noise of a step of a training with [`super::Privacy`].
+//! The noise of a step of a training with [`crate::train::Privacy`].
 
 use mpc_core::{Operand, Protocol, SecretTensor, TruncationMode, functions};
 use ring_arith::Shape;
 
-use super::{State, Step, TrainPlan};
 use crate::plan::Observer;
+use crate::train::plan::TrainPlan;
+use crate::train::schedule::Step;
+use crate::train::state::State;
 use crate::{Error, Result};
 
 impl TrainPlan {
-    /// The noise of one step of a training with [`super::Privacy`], as shares of tensors that no party knows.
+    /// The noise of one step of a training with [`crate::train::Privacy`], as shares of tensors that no party knows.
     /// Empty for other trainings.
     ///
     /// # Cost

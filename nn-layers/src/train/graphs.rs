@@ -1,0 +1,5 @@
+//! The graphs that plans of a training are made of.
+
+pub(super) mod inference;
+mod running_statistics;
+pub(super) mod step;
