@@ -23,6 +23,7 @@ pub use op::{
     BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
     Unary,
 };
+pub(crate) use op::{ResultFormat, Work};
 pub use sizes::Sizes;
 pub(crate) use state::State;
 

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use ring_arith::Shape;
 
 use super::norm::BatchNormParts;
-use super::op::{Binary, Dim, Op, Reduce, Unary};
+use super::op::{Binary, Dim, Gradient, Op, Reduce};
 use super::{Format, Graph, Node, ValueId};
 use crate::{Error, Result};
 
@@ -122,31 +122,16 @@ impl Graph {
 
 /// True if an operation's results are the same for other numbers nearby.
 fn is_flat(op: &Op, operand: usize) -> bool {
-    match op {
-        Op::Unary(f) => matches!(f, Unary::Sign | Unary::Not | Unary::Floor),
-        Op::Binary(f) => f.gives_truth(),
-        Op::Where => operand == 0,
-        Op::Mask | Op::Lookup => operand == 1,
-        Op::ArgMax { .. } | Op::Draw | Op::OneHot(_) => true,
-        _ => false,
+    match op.info().gradient {
+        Gradient::Zero => true,
+        Gradient::ZeroBy(at) => operand == at,
+        Gradient::Defined | Gradient::Undefined => false,
     }
 }
 
 /// True if [`Backward::by_operand`] knows the gradient.
 fn is_differentiable(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Input(_)
-            | Op::Constant(_)
-            | Op::Parameter(_)
-            | Op::Linear(_)
-            | Op::ConvWeightGrad(_)
-            | Op::MaxPoolGrad(_)
-            | Op::Lrn { .. }
-            | Op::BatchNorm(_)
-            | Op::Confine(_)
-            | Op::ClipFactor { .. }
-    )
+    op.info().gradient != Gradient::Undefined
 }
 
 /// One operation in the backward pass.

@@ -2,7 +2,7 @@
 
 use ring_arith::Shape;
 
-use super::op::{LinearMap, Op};
+use super::op::{Examples, LinearMap, Op};
 
 /// The relation of a value to the examples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,17 +19,25 @@ pub(crate) enum Of {
 pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
     let of = |i: usize| operands.get(i).map_or(Of::None, |&(of, _)| of);
     let kept = |apart: bool| apart.then_some(of(0));
-    match op {
-        Op::Input(_) => Some(Of::Each),
-        Op::Constant(_) | Op::Parameter(_) | Op::Positions { .. } => Some(Of::None),
+    match op.info().examples {
+        _ if op.is_given() && !matches!(op, Op::Input(_)) => Some(Of::None),
+        _ if matches!(op, Op::Input(_)) => Some(Of::Each),
         _ if operands.iter().all(|&(of, _)| of == Of::None) => Some(Of::None),
-        Op::Unary(_)
-        | Op::Scale(_)
-        | Op::Cast
-        | Op::Confine(_)
-        | Op::OneHot(_)
-        | Op::Reshape(_) => kept(true),
-        Op::Binary(_) | Op::Mask | Op::Where => aligned(operands, result),
+        Examples::Apart => kept(true),
+        Examples::Aligned => aligned(operands, result),
+        Examples::Along(axis) => kept(axis > 0),
+        Examples::AboveRank(rank) => kept(result.rank() > rank),
+        Examples::Combined => None,
+        Examples::ByOperands => by_operands(op, operands, result),
+    }
+}
+
+/// The same of operations that combine examples of some operands alone.
+fn by_operands(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Option<Of> {
+    let of = |i: usize| operands.get(i).map_or(Of::None, |&(of, _)| of);
+    let kept = |apart: bool| apart.then_some(of(0));
+    let both = of(0) == Of::Each && of(1) == Of::Each;
+    match op {
         Op::Conv(_) | Op::ConvTranspose { .. } => kept(of(1) == Of::None),
         Op::MatMul { transpose_lhs, .. } => {
             let (left, right) = (operands.first()?, operands.get(1)?);
@@ -53,23 +61,10 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
             let added = beside.iter().all(|&(of, _)| of == Of::None);
             (maps && (added || aligned(&beside, result).is_some())).then_some(Of::Each)
         }
-        Op::Softmax { axis, .. } | Op::Normalize { axis, .. } | Op::ArgMax { axis, .. } => {
-            kept(*axis > 0)
-        }
-        Op::Draw => kept(result.rank() > 0),
-        // Windows lie in the last two axes, channels in the second.
-        Op::Lrn { .. } | Op::MaxPool(_) | Op::AvgPool { .. } | Op::SumPool(_) => {
-            kept(result.rank() > 2)
-        }
-        Op::Reduce { axes, .. } => kept(!axes.contains(&0)),
-        Op::Dot(axes) => {
-            (!axes.contains(&0) && of(0) == Of::Each && of(1) == Of::Each).then_some(Of::Each)
-        }
+        Op::Dot(axes) => (!axes.contains(&0) && both).then_some(Of::Each),
+        Op::MaxPoolGrad(_) => (result.rank() > 2 && both).then_some(Of::Each),
         Op::Lookup => (of(0) == Of::None).then(|| of(1)),
         Op::Permute(axes) => kept(axes.first() == Some(&0)),
-        Op::Slice { axis, .. } | Op::Window { axis, .. } | Op::Gather { axis, .. } => {
-            kept(*axis > 0)
-        }
         Op::Pad { before, after, .. } => {
             kept(before.first() == Some(&0) && after.first() == Some(&0))
         }
@@ -77,14 +72,7 @@ pub(crate) fn apart(op: &Op, operands: &[(Of, &Shape)], result: &Shape) -> Optio
         Op::Concat(axis) => {
             (*axis > 0 && operands.iter().all(|&(of, _)| of == Of::Each)).then_some(Of::Each)
         }
-        Op::MaxPoolGrad(_) => {
-            (result.rank() > 2 && of(0) == Of::Each && of(1) == Of::Each).then_some(Of::Each)
-        }
-        Op::ConvWeightGrad(_)
-        | Op::BatchNorm(_)
-        | Op::Dropout(_)
-        | Op::ScaleBy(_)
-        | Op::ClipFactor { .. } => None,
+        _ => None,
     }
 }
 

@@ -233,20 +233,7 @@ pub(crate) fn transposed_size(
 }
 
 fn arity(op: &Op, got: usize) -> Result<()> {
-    let wanted = match op {
-        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) | Op::Positions { .. } => 0..=0,
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) => 2..=2,
-        Op::MatMul { .. } | Op::Binary(_) | Op::Lookup => 2..=2,
-        Op::Mask | Op::MaxPoolGrad(_) | Op::Dot(_) | Op::ScaleBy(_) => 2..=2,
-        Op::BatchNorm(_) => 5..=5,
-        Op::Where => 3..=3,
-        Op::Linear(l) => {
-            let n = l.operands();
-            n..=n
-        }
-        Op::Concat(_) | Op::ClipFactor { .. } => 1..=usize::MAX,
-        _ => 1..=1,
-    };
+    let wanted = op.info().operands;
     if wanted.contains(&got) {
         return Ok(());
     }

@@ -1,12 +1,15 @@
 //! The operations of a network, as data.
 
 mod functions;
+mod info;
 mod layers;
 
 use mpc_core::functions::Centre;
 use serde::{Deserialize, Serialize};
 
 pub use functions::{Binary, Reduce, Unary};
+pub use info::Exactness;
+pub(crate) use info::{Examples, Gradient, ResultFormat, Work};
 pub use layers::{BatchNorm, Kernel, Linear, LinearFinish, LinearMap, Pool};
 
 /// One operation of a network. Shapes, kernels and fixed numbers are attributes, and public;
@@ -209,27 +212,6 @@ pub enum Op {
     },
 }
 
-/// The exactness of an operation's result on shares, for the operands that are there.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Exactness {
-    /// Nothing is rounded.
-    Exact,
-    /// Rounded to the result's last place, up or down.
-    Rounded,
-    /// Approximated, with an error below `2^-bits` of the result or of 1, whichever is larger.
-    Approximated(f64),
-}
-
-impl std::fmt::Display for Exactness {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exact => f.write_str("exact"),
-            Self::Rounded => f.write_str("rounded"),
-            Self::Approximated(bits) => write!(f, "to 2^-{bits}"),
-        }
-    }
-}
-
 /// One dimension of a shape: fixed, a multiple of the batch size, or one that grows with the cached positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -247,143 +229,4 @@ pub enum Dim {
     },
     /// Whatever is left; at most once in [`Op::Reshape`].
     Rest,
-}
-
-impl Op {
-    /// A name for errors and profiles.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Input(_) => "input",
-            Self::Constant(_) => "constant",
-            Self::Parameter(_) => "parameter",
-            Self::Conv(_) => "conv",
-            Self::ConvTranspose { .. } => "conv-transpose",
-            Self::ConvWeightGrad(_) => "conv-weight-grad",
-            Self::MatMul { .. } => "matmul",
-            Self::Linear(l) => match (&l.map, l.finish) {
-                (LinearMap::Conv(_), LinearFinish::Relu) => "conv+relu",
-                (LinearMap::Conv(_), _) => "conv",
-                (LinearMap::ConvTranspose { .. }, _) => "conv-transpose",
-                (LinearMap::MatMul { .. }, LinearFinish::Relu) => "linear+relu",
-                (LinearMap::MatMul { .. }, _) => "linear",
-                (LinearMap::ConvWeightGrad(_), _) => "conv-weight-grad",
-                (LinearMap::Mul, LinearFinish::Relu) => "scale+relu",
-                (LinearMap::Mul, _) => "scale",
-            },
-            Self::Unary(f) => f.name(),
-            Self::Binary(f) => f.name(),
-            Self::Mask => "mask",
-            Self::Where => "where",
-            Self::Softmax { log: false, .. } => "softmax",
-            Self::Softmax { log: true, .. } => "log-softmax",
-            Self::Normalize { .. } => "normalize",
-            Self::BatchNorm(_) => "batch-norm",
-            Self::Dropout(_) => "dropout",
-            Self::Lrn { .. } => "lrn",
-            Self::MaxPool(_) => "max-pool",
-            Self::MaxPoolGrad(_) => "max-pool-grad",
-            Self::AvgPool { .. } => "avg-pool",
-            Self::SumPool(_) => "sum-pool",
-            Self::Reduce { .. } => "reduce",
-            Self::Dot(_) => "dot",
-            Self::ArgMax { .. } => "argmax",
-            Self::Draw => "draw",
-            Self::Lookup => "lookup",
-            Self::OneHot(_) => "one-hot",
-            Self::Reshape(_) => "reshape",
-            Self::Permute(_) => "permute",
-            Self::Slice { .. } => "slice",
-            Self::Window { .. } => "window",
-            Self::Positions { .. } => "positions",
-            Self::Gather { .. } => "gather",
-            Self::Pad { .. } => "pad",
-            Self::Broadcast(_) => "broadcast",
-            Self::Concat(_) => "concat",
-            Self::Scale(_) | Self::ScaleBy(_) => "times-public",
-            Self::Cast => "cast",
-            Self::Confine(_) => "confine",
-            Self::ClipFactor { .. } => "clip-factor",
-        }
-    }
-
-    /// The exactness of the operation's result.
-    pub(crate) fn exactness(&self) -> Exactness {
-        use Exactness::{Approximated, Exact, Rounded};
-        match self {
-            Self::Unary(f) => match f {
-                Unary::Relu
-                | Unary::Clip(..)
-                | Unary::Neg
-                | Unary::Abs
-                | Unary::Sign
-                | Unary::Not
-                | Unary::Floor => Exact,
-                Unary::LeakyRelu(_) | Unary::HardSigmoid(..) | Unary::HardSwish => Rounded,
-                Unary::Pow(n) if n.fract() == 0.0 && *n > 0.0 => Rounded,
-                Unary::Sigmoid | Unary::Erf | Unary::GeluTanh | Unary::Sin | Unary::Cos => {
-                    Approximated(17.0)
-                }
-                Unary::Gelu => Approximated(16.5),
-                Unary::Sqrt | Unary::InvSqrt | Unary::Damping | Unary::Log => Approximated(18.0),
-                Unary::Silu | Unary::Pow(_) => Approximated(15.0),
-                _ => Approximated(16.0),
-            },
-            Self::Binary(f) => match f {
-                Binary::Mul | Binary::PRelu => Rounded,
-                Binary::Div => Approximated(17.0),
-                _ => Exact,
-            },
-            Self::Softmax { .. } => Approximated(17.0),
-            Self::Normalize { .. } => Approximated(18.0),
-            Self::Lrn { .. } => Approximated(15.0),
-            Self::ClipFactor { .. } => Approximated(9.0),
-            Self::Reduce { kind: Reduce::L2, .. } => Approximated(18.0),
-            Self::Reduce { kind: Reduce::Mean | Reduce::SumSquare, .. }
-            | Self::Conv(_)
-            | Self::ConvTranspose { .. }
-            | Self::ConvWeightGrad(_)
-            | Self::MatMul { .. }
-            | Self::Linear(_)
-            | Self::AvgPool { .. }
-            | Self::BatchNorm(_)
-            | Self::Dot(_)
-            | Self::Scale(_)
-            | Self::ScaleBy(_)
-            | Self::Cast
-            | Self::Confine(_) => Rounded,
-            _ => Exact,
-        }
-    }
-
-    /// True if the value is there before anything runs.
-    pub(crate) fn is_given(&self) -> bool {
-        matches!(self, Self::Input(_) | Self::Constant(_) | Self::Parameter(_))
-    }
-
-    /// True if its attributes grow with the cached positions.
-    pub(crate) fn grows(&self) -> bool {
-        let grows = |dim: &Dim| matches!(dim, Dim::Past { .. });
-        match self {
-            Self::Reshape(dims) | Self::Broadcast(dims) => dims.iter().any(grows),
-            Self::Slice { end, .. } => grows(end),
-            Self::Window { start, end, .. } => grows(start) || grows(end),
-            Self::Positions { from, to } => grows(from) || grows(to),
-            _ => false,
-        }
-    }
-
-    /// True if the result consists of elements of the operands, and of public ones around them.
-    pub(crate) fn moves_elements(&self) -> bool {
-        matches!(
-            self,
-            Self::Reshape(_)
-                | Self::Permute(_)
-                | Self::Slice { .. }
-                | Self::Window { .. }
-                | Self::Gather { .. }
-                | Self::Pad { .. }
-                | Self::Broadcast(_)
-                | Self::Concat(_)
-        )
-    }
 }

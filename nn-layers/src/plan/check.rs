@@ -9,7 +9,7 @@ use super::kept::KeptBits;
 use super::record::Parts;
 use super::schedule::schedule;
 use super::{Plan, PlanNode, input_dim};
-use crate::graph::{Binary, Dim, LinearFinish, Op, Sizes, Unary, infer};
+use crate::graph::{Dim, LinearFinish, Op, ResultFormat, Sizes, infer};
 use crate::host::checked_shape;
 use crate::ops::clip;
 use crate::{Error, Result};
@@ -216,90 +216,46 @@ fn fracs(plan: &Plan) -> Result<Vec<u32>> {
 /// # Errors
 /// [`Error::Invalid`] if the operands' formats do not go together.
 pub(crate) fn result_frac(op: &Op, xs: &[u32], frac: u32) -> Result<u32> {
-    let highest = xs.iter().copied().max().unwrap_or(0);
-    let product = |a: u32, b: u32| match (a, b) {
-        (0, b) => b,
-        (a, 0) => a,
-        _ => frac,
-    };
-    let out = match op {
-        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
-            return Err(Error::invalid(op.name(), "has no operands"));
+    let refused = |reason: String| Err(Error::invalid(op.name(), reason));
+    let of_sum = |sum: u32, addends: &[u32]| {
+        let fits = sum <= MAX_PRODUCT_FRAC && addends.iter().all(|&f| f <= sum);
+        if fits && sum >= frac {
+            return Ok(frac);
         }
-        Op::Positions { .. } => 0,
+        refused(format!("operands have {xs:?} fraction bits, the result {frac}"))
+    };
+    match op {
+        Op::Input(_) | Op::Constant(_) | Op::Parameter(_) => {
+            return refused("has no operands".to_owned());
+        }
+        Op::BatchNorm(_) | Op::Dropout(_) => {
+            return refused("is joined to what is around it before it runs".to_owned());
+        }
         Op::Linear(l) => {
             let sums = l.maps().map(|(_, [x, weight])| xs[x] + xs[weight]);
-            let sum = sums.max().unwrap_or(0);
-            let fits = sum <= MAX_PRODUCT_FRAC && xs[l.addends()].iter().all(|&f| f <= sum);
-            if !fits || sum < frac {
-                let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
-                return Err(Error::invalid(op.name(), reason));
-            }
-            frac
+            return of_sum(sums.max().unwrap_or(0), &xs[l.addends()]);
         }
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::ConvWeightGrad(_) | Op::MatMul { .. } => {
-            product(xs[0], xs[1])
+        Op::Dot(_) => return of_sum(xs[0] + xs[1], &[]),
+        Op::ClipFactor { .. } if frac != clip::FACTOR => {
+            return refused(format!("a factor has {} fraction bits, not {frac}", clip::FACTOR));
         }
-        Op::Cast | Op::Confine(_) => frac,
-        Op::ClipFactor { .. } if frac == clip::FACTOR => frac,
-        Op::ClipFactor { .. } => {
-            let reason = format!("a factor has {} fraction bits, not {frac}", clip::FACTOR);
-            return Err(Error::invalid(op.name(), reason));
+        Op::Reduce { kind: crate::graph::Reduce::L2, .. } if xs[0] == 0 => {
+            let reason = "a norm of integers would have to be rounded down; cast them to floats";
+            return refused(reason.to_owned());
         }
-        Op::MaxPoolGrad(_) => xs[1],
-        Op::Unary(f) => match f {
-            Unary::Relu | Unary::Clip(..) | Unary::Neg | Unary::Abs => xs[0],
-            Unary::Not | Unary::Sign | Unary::Floor => 0,
+        _ => {}
+    }
+    Ok(match op.info().format {
+        ResultFormat::Planned => frac,
+        ResultFormat::OfOperand(at) => xs[at],
+        ResultFormat::FinestFrom(first) => xs[first..].iter().copied().max().unwrap_or(0),
+        ResultFormat::Integer => 0,
+        ResultFormat::OfProduct => match (xs[0], xs.get(1).copied().unwrap_or(xs[0])) {
+            (0, other) | (other, 0) => other,
             _ => frac,
         },
-        Op::Binary(f) => match f {
-            Binary::Add | Binary::Sub | Binary::Max | Binary::Min => highest,
-            Binary::Mul => product(xs[0], xs[1]),
-            Binary::Div => frac,
-            Binary::PRelu => xs[0],
-            _ => 0,
-        },
-        Op::Where => xs[1].max(xs[2]),
-        Op::Softmax { .. } | Op::Normalize { .. } | Op::Lrn { .. } => frac,
-        Op::BatchNorm(_) | Op::Dropout(_) => {
-            return Err(Error::invalid(op.name(), "is joined to what is around it before it runs"));
-        }
-        Op::Dot(_) if xs[0] + xs[1] > MAX_PRODUCT_FRAC || xs[0] + xs[1] < frac => {
-            let reason = format!("operands have {xs:?} fraction bits, the result {frac}");
-            return Err(Error::invalid(op.name(), reason));
-        }
-        Op::Dot(_) => frac,
-        Op::AvgPool { .. } => frac,
-        Op::Reduce { kind, .. } => match kind {
-            crate::graph::Reduce::Sum
-            | crate::graph::Reduce::Max
-            | crate::graph::Reduce::Min
-            | crate::graph::Reduce::L1 => xs[0],
-            crate::graph::Reduce::SumSquare if xs[0] == 0 => 0,
-            crate::graph::Reduce::L2 if xs[0] == 0 => {
-                let reason =
-                    "a norm of integers would have to be rounded down; cast them to floats";
-                return Err(Error::invalid(op.name(), reason));
-            }
-            _ => frac,
-        },
-        Op::ArgMax { .. } | Op::Draw | Op::OneHot(_) => 0,
-        Op::Scale(c) => scale_frac(*c, xs[0], frac),
-        Op::ScaleBy(_) => frac,
-        Op::Concat(_) => highest,
-        Op::Lookup
-        | Op::Mask
-        | Op::MaxPool(_)
-        | Op::SumPool(_)
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Slice { .. }
-        | Op::Window { .. }
-        | Op::Gather { .. }
-        | Op::Pad { .. }
-        | Op::Broadcast(_) => xs[0],
-    };
-    Ok(out)
+        ResultFormat::Scaled(factor) => scale_frac(factor, xs[0], frac),
+    })
 }
 
 /// The format after a public factor: a power of two below 1 only moves the point, while there is
@@ -376,7 +332,7 @@ fn check_references(nodes: &[PlanNode], inputs: usize, constants: usize) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Graph, Pool};
+    use crate::graph::{Graph, Pool, Unary};
     use crate::{Compiled, HostTensor, PlanOptions};
 
     use super::*;

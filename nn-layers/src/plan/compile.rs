@@ -375,7 +375,7 @@ impl<'a> Builder<'a> {
             Op::Binary(Binary::Add | Binary::Sub) => Some(operand(0)? + operand(1)?),
             Op::Binary(Binary::Mul) => Some(operand(0)? * operand(1)?),
             Op::Scale(factor) => Some(factor.abs() * operand(0)?),
-            op if op.moves_elements() => operand(0),
+            op if op.info().moves_elements => operand(0),
             _ => None,
         }
     }

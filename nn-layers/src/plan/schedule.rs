@@ -163,7 +163,7 @@ fn is_local(plan: &Plan, node: usize) -> bool {
     let operand = |i: usize| plan.nodes[node].inputs[i];
     let frac = |i: usize| plan.fracs[operand(i)];
     match &plan.nodes[node].op {
-        op if op.moves_elements() => true,
+        op if op.info().moves_elements => true,
         Op::SumPool(_)
         | Op::Binary(Binary::Add | Binary::Sub)
         | Op::Reduce { kind: Reduce::Sum, .. } => true,

@@ -92,7 +92,7 @@ pub(crate) fn binary(f: Binary, x: &HostTensor, y: &HostTensor) -> Result<HostTe
     let (a, b) = (x.floats(), y.floats());
     let values = a.iter().zip(b.iter()).map(|(&a, &b)| binary_f64(f, a, b)).collect();
     let out = HostTensor::from_parts(shape, HostData::Float(std::sync::Arc::new(values)));
-    Ok(if is_truth(f) { to_int(&out) } else { out })
+    Ok(if f.gives_truth() { to_int(&out) } else { out })
 }
 
 /// The first where the second is positive, else 0; shapes equal.
@@ -112,20 +112,6 @@ pub(crate) fn select(c: &HostTensor, x: &HostTensor, y: &HostTensor) -> Result<H
     let values = (0..shape.len()).map(|i| if c[i] == 0.0 { bv[i] } else { av[i] }).collect();
     let out = HostTensor::from_parts(shape, HostData::Float(std::sync::Arc::new(values)));
     Ok(if x.is_int() && y.is_int() { to_int(&out) } else { out })
-}
-
-/// True if the outcome is 0 or 1.
-pub(crate) fn is_truth(f: Binary) -> bool {
-    !matches!(
-        f,
-        Binary::Add
-            | Binary::Sub
-            | Binary::Mul
-            | Binary::Div
-            | Binary::Max
-            | Binary::Min
-            | Binary::PRelu
-    )
 }
 
 pub(crate) fn to_int(x: &HostTensor) -> HostTensor {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ResultFormat;
+
 /// A function of every element.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -126,92 +128,20 @@ pub enum Reduce {
 }
 
 impl Unary {
-    /// True if the operand is taken in its own format, whatever the result's is.
-    pub(crate) fn keeps_format(self) -> bool {
-        matches!(
-            self,
-            Self::Relu
-                | Self::Clip(..)
-                | Self::Neg
-                | Self::Abs
-                | Self::Not
-                | Self::Sign
-                | Self::Floor
-                | Self::InvSqrt
-                | Self::Damping
-        )
-    }
-
     /// A name for errors and profiles.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Relu => "relu",
-            Self::LeakyRelu(_) => "leaky-relu",
-            Self::Clip(..) => "clip",
-            Self::Sigmoid => "sigmoid",
-            Self::Tanh => "tanh",
-            Self::Erf => "erf",
-            Self::Gelu => "gelu",
-            Self::GeluTanh => "gelu-tanh",
-            Self::Silu => "silu",
-            Self::HardSwish => "hard-swish",
-            Self::HardSigmoid(..) => "hard-sigmoid",
-            Self::Elu(_) => "elu",
-            Self::Selu(..) => "selu",
-            Self::Softplus => "softplus",
-            Self::Softsign => "softsign",
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Sqrt => "sqrt",
-            Self::InvSqrt => "inverse-sqrt",
-            Self::Damping => "damping",
-            Self::Reciprocal => "reciprocal",
-            Self::Neg => "negate",
-            Self::Abs => "abs",
-            Self::Sign => "sign",
-            Self::Sin => "sin",
-            Self::Cos => "cos",
-            Self::Pow(_) => "pow",
-            Self::Not => "not",
-            Self::Floor => "floor",
-        }
+        self.info().name
     }
 }
 
 impl Binary {
     /// True if results are truth values, 0 or 1, whatever the operands.
     pub fn gives_truth(self) -> bool {
-        matches!(
-            self,
-            Self::Less
-                | Self::LessEqual
-                | Self::Greater
-                | Self::GreaterEqual
-                | Self::Equal
-                | Self::And
-                | Self::Or
-                | Self::Xor
-        )
+        self.info().format == ResultFormat::Integer
     }
 
     /// A name for errors and profiles.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Sub => "sub",
-            Self::Mul => "mul",
-            Self::Div => "div",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Less => "less",
-            Self::LessEqual => "less-equal",
-            Self::Greater => "greater",
-            Self::GreaterEqual => "greater-equal",
-            Self::Equal => "equal",
-            Self::And => "and",
-            Self::Or => "or",
-            Self::Xor => "xor",
-            Self::PRelu => "prelu",
-        }
+        self.info().name
     }
 }

@@ -13,9 +13,6 @@ use crate::{Error, HostData, HostTensor, Result};
 /// The number nearest to 0 that inverses and logarithms are asked for: the finest format's unit.
 const LEAST: f64 = 1.0 / (1u64 << 28) as f64;
 
-/// Below the least result of GELU, SiLU and hard swish.
-const DIP: f64 = -0.38;
-
 /// A value that can leave the range in which arithmetic on shares is right, as far as its bounds show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Excess {
@@ -232,7 +229,10 @@ fn bounded(op: &Op, xs: &[&Interval], shape: &Shape, batch: usize) -> Result<(In
             let positions = xs[0].low.dims().last().copied().unwrap_or(1);
             Interval::filled(shape, (0.0, positions.saturating_sub(1) as f64))
         }
-        Op::ClipFactor { .. } => Interval::filled(shape, (0.0, 1.0)),
+        Op::ClipFactor { .. } => {
+            let [low, high] = op.info().results;
+            Interval::filled(shape, (low, high))
+        }
         Op::Lookup => rows(xs[0], shape)?,
         Op::Reduce { kind: Reduce::L1 | Reduce::L2 | Reduce::SumSquare, .. } => {
             let magnitudes = xs[0].ends(|low, high| reached(Unary::Abs, low, high));
@@ -335,12 +335,13 @@ fn reached(f: Unary, low: f64, high: f64) -> (f64, f64) {
     let made = points.map(|v| elementwise::unary_f64(f, if positive { v.max(LEAST) } else { v }));
     let least = made.into_iter().fold(f64::INFINITY, f64::min);
     let most = made.into_iter().fold(f64::NEG_INFINITY, f64::max);
+    let [lowest, highest] = f.info().results;
     match f {
-        Unary::Sin | Unary::Cos => (-1.0, 1.0),
+        Unary::Sin | Unary::Cos => (lowest, highest),
         Unary::Not => (1.0 - high, 1.0 - low),
         // But these, which dip below 0 before they come back to it.
         Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::HardSwish if low < 0.0 => {
-            (DIP, most.max(0.0))
+            (lowest, most.max(0.0))
         }
         _ => (least, most),
     }

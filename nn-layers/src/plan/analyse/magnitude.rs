@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use ring_arith::Shape;
 
 use crate::Result;
-use crate::graph::{Binary, LinearFinish, LinearMap, Op, Reduce, Unary};
+use crate::graph::{Binary, LinearMap, Op, Reduce, Unary};
 use crate::host::MOST_INTEGER;
 use crate::plan::analyse::domain::Domain;
 use crate::plan::{Plan, check};
@@ -202,12 +202,7 @@ impl Plan {
     /// The fraction bits to which an operation brings its operands first.
     fn operand_frac(&self, node: usize) -> u32 {
         match &self.nodes[node].op {
-            Op::Softmax { .. }
-            | Op::Normalize { .. }
-            | Op::Lrn { .. }
-            | Op::Binary(Binary::Div)
-            | Op::Unary(Unary::LeakyRelu(_)) => self.target(node),
-            Op::Unary(f) if !f.keeps_format() => self.target(node),
+            op if op.info().rounds_operands => self.target(node),
             Op::Binary(_) => {
                 self.nodes[node].inputs.iter().map(|&x| self.fracs[x]).max().unwrap_or(0)
             }
@@ -251,51 +246,30 @@ impl Plan {
                 Some(value) => value.floats().iter().copied().fold(f64::INFINITY, f64::min),
                 None => unknown,
             },
-            Op::Unary(f) => match *f {
-                Unary::Relu => x.max(0.0),
-                Unary::Abs
-                | Unary::Sigmoid
-                | Unary::Exp
-                | Unary::Sqrt
-                | Unary::InvSqrt
-                | Unary::Damping
-                | Unary::Softplus
-                | Unary::HardSigmoid(..)
-                | Unary::Not => 0.0,
-                Unary::Pow(n) if n.fract() != 0.0 || n % 2.0 == 0.0 => 0.0,
-                Unary::Clip(Some(low), _) => low.max(x),
-                Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Sign => -1.0,
-                _ => unknown,
-            },
+            Op::Unary(f) => f.least(x),
             Op::Binary(f) => match f {
                 Binary::Add => lows.iter().sum(),
                 Binary::Mul if inputs[0] == inputs[1] || least() >= 0.0 => 0.0,
                 Binary::Max => lows.iter().copied().fold(unknown, f64::max),
                 Binary::Min => least(),
-                Binary::Sub | Binary::Mul | Binary::PRelu => unknown,
                 Binary::Div if least() >= 0.0 => 0.0,
-                Binary::Div => unknown,
-                _ => 0.0,
+                _ => f.info().results[0],
             },
-            Op::Linear(l) if l.finish == LinearFinish::Relu => 0.0,
             Op::Dot(_) if inputs[0] == inputs[1] => 0.0,
-            Op::Softmax { log: false, .. } | Op::OneHot(_) | Op::ArgMax { .. } | Op::Draw => 0.0,
-            Op::ClipFactor { .. } => 0.0,
             Op::Scale(c) | Op::ScaleBy(c) if *c > 0.0 && x >= 0.0 => 0.0,
             Op::SumPool(_) if x >= 0.0 => 0.0,
             Op::Reduce { kind, axes, .. } => match kind {
-                Reduce::SumSquare | Reduce::L1 | Reduce::L2 => 0.0,
                 Reduce::Max | Reduce::Min => x,
                 Reduce::Sum if x >= 0.0 => x * length(axes),
                 Reduce::Mean if x >= 0.0 => 0.0,
-                Reduce::Sum | Reduce::Mean => unknown,
+                _ => self.nodes[node].op.info().results[0],
             },
             Op::Where => lows[1..].iter().copied().fold(f64::INFINITY, f64::min),
             Op::Pad { value, .. } => x.min(*value),
             Op::Concat(_) => least(),
             Op::Cast | Op::MaxPool(_) | Op::Lookup => x,
-            op if op.moves_elements() => x,
-            _ => unknown,
+            op if op.info().moves_elements => x,
+            op => op.info().results[0],
         }
     }
 
@@ -332,16 +306,14 @@ impl Plan {
             },
             Op::Input(i) if self.inputs[*i].integer => MOST_INTEGER,
             Op::Input(_) | Op::Parameter(_) => encoded,
-            Op::Unary(f) => unary(*f, x),
+            Op::Unary(f) => f.most(x),
             _ if self.is_whole_square(node) => x * x,
             Op::Binary(f) => match f {
                 Binary::Add | Binary::Sub => xs.iter().map(|x| x.0).sum(),
                 Binary::Max | Binary::Min => most(),
                 Binary::Mul => xs.iter().map(|x| x.0).product(),
-                Binary::Div | Binary::PRelu => f64::INFINITY,
-                _ => 1.0,
+                _ => f.info().most(),
             },
-            Op::Softmax { log: false, .. } | Op::OneHot(_) | Op::ClipFactor { .. } => 1.0,
             Op::Normalize { axis, .. } => row(xs[0].1, *axis),
             Op::Pad { value, .. } => x.max(value.abs()),
             Op::Concat(_) => most(),
@@ -359,8 +331,8 @@ impl Plan {
             Op::Softmax { log: true, .. } => 2.0 * x + 64.0,
             Op::Cast | Op::Mask | Op::MaxPool(_) | Op::Lookup => x,
             &Op::Lrn { beta, bias, .. } if bias > 0.0 && beta >= 0.0 => x * bias.powf(-beta),
-            op if op.moves_elements() => x,
-            _ => f64::INFINITY,
+            op if op.info().moves_elements => x,
+            op => op.info().most(),
         }
     }
 }
@@ -373,40 +345,4 @@ fn encoded(frac: u32) -> f64 {
 /// The root of the number of elements from an axis on.
 fn row(shape: &Shape, axis: usize) -> f64 {
     (shape.dims()[axis..].iter().product::<usize>().max(1) as f64).sqrt()
-}
-
-/// A bound of a function's results for operands below `x` in magnitude.
-fn unary(f: Unary, x: f64) -> f64 {
-    match f {
-        Unary::Sigmoid
-        | Unary::Tanh
-        | Unary::Erf
-        | Unary::HardSigmoid(..)
-        | Unary::Softsign
-        | Unary::Sign
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Not => 1.0,
-        Unary::Relu
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Silu
-        | Unary::HardSwish
-        | Unary::Neg
-        | Unary::Abs => x,
-        Unary::LeakyRelu(slope) => x * slope.abs().max(1.0),
-        Unary::Clip(low, high) => low.map_or(x, f64::abs).max(high.map_or(x, f64::abs)),
-        Unary::Elu(alpha) => x.max(alpha.abs()),
-        Unary::Selu(alpha, gamma) => x.max(alpha.abs()) * gamma.abs(),
-        // The bound at the end of its domain.
-        Unary::Exp => 17f64.exp2(),
-        // Of the least number that there is, the unit of the finest format.
-        Unary::Log => 20.0,
-        Unary::InvSqrt => 14f64.exp2(),
-        // Of the least moment that there is.
-        Unary::Damping => 19f64.exp2(),
-        Unary::Softplus | Unary::Floor => x + 1.0,
-        Unary::Sqrt => x.sqrt(),
-        _ => f64::INFINITY,
-    }
 }

@@ -3,7 +3,7 @@
 use ring_arith::Shape;
 
 use crate::Result;
-use crate::graph::{Binary, Exactness, LinearMap, Op, Pool, Reduce, Sizes, Unary};
+use crate::graph::{Exactness, LinearMap, Op, Pool, Sizes, Work};
 use crate::plan::analyse::domain::Domain;
 use crate::plan::{Plan, PlanNode, check};
 
@@ -142,7 +142,7 @@ impl Plan {
                     step,
                     name: &node.name,
                     kind: node.op.name(),
-                    exactness: node.op.exactness(),
+                    exactness: node.op.info().exactness,
                     frac: self.fracs[i],
                     limit: self.limit(i),
                     domains: self
@@ -264,45 +264,30 @@ impl Plan {
         let shared = operands.iter().filter(|&&i| !self.is_public_weight(i));
         let taken = shared.map(|&i| words[i]).fold(0, u64::saturating_add);
         let made = words[node];
-        let (factor, elements) = match &self.nodes[node].op {
-            Op::Input(_) | Op::Constant(_) => (0, 0),
-            Op::Unary(Unary::Neg) => (MOVED, made),
-            op if op.moves_elements() => (MOVED, made),
-            Op::Conv(_)
-            | Op::ConvTranspose { .. }
-            | Op::ConvWeightGrad(_)
-            | Op::MatMul { .. }
-            | Op::Linear(_) => (PRODUCT, made.saturating_add(taken)),
-            Op::Unary(Unary::Relu | Unary::Abs | Unary::Clip(..) | Unary::Sign | Unary::Not) => {
-                (COMPARED, made)
-            }
-            Op::Binary(Binary::Div) => (FUNCTION, made),
-            Op::Scale(_)
-            | Op::ScaleBy(_)
-            | Op::Cast
-            | Op::Confine(_)
-            | Op::Binary(_)
-            | Op::Where
-            | Op::Mask => (COMPARED, made),
-            Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
-            // A few numbers for each unit are small compared with their operands.
-            Op::Dot(_) | Op::ClipFactor { .. } => (MOVED, taken),
-            Op::OneHot(_) => (COMPARED, made),
-            Op::MaxPool(p) => (MAX, taps(p, taken, made)),
-            Op::MaxPoolGrad(p) => {
-                let pooled = operands.get(1).map_or(made, |&i| words[i]);
-                (COMPARED, taps(p, made, pooled).max(made))
-            }
-            Op::Reduce { kind: Reduce::Max | Reduce::Min, .. } | Op::ArgMax { .. } | Op::Draw => {
-                (COMPARED, taken)
-            }
-            // A word for each position and row of the table is 1 where the position selects that row.
-            Op::Lookup => {
-                let rows = operands.first().and_then(|&i| shapes[i].dims().first());
-                let places = operands.get(1).map_or(0, |&i| words[i]);
-                (COMPARED, places.saturating_mul(rows.map_or(0, |&rows| rows as u64)))
-            }
-            _ => (FUNCTION, made.max(taken)),
+        let op = &self.nodes[node].op;
+        let (factor, elements) = match op.info().work {
+            Work::Nothing => (0, 0),
+            Work::Move => (MOVED, made),
+            // A few numbers for each unit are small compared with the operands.
+            Work::Sum => (MOVED, taken),
+            Work::Product => (PRODUCT, made.saturating_add(taken)),
+            Work::Select => (COMPARED, made),
+            Work::Tournament => (COMPARED, taken),
+            Work::Function => (FUNCTION, made.max(taken)),
+            Work::Many => match op {
+                Op::SumPool(p) | Op::AvgPool { pool: p, .. } => (MOVED, area(p, made)),
+                Op::MaxPool(p) => (MAX, taps(p, taken, made)),
+                Op::MaxPoolGrad(p) => {
+                    let pooled = operands.get(1).map_or(made, |&i| words[i]);
+                    (COMPARED, taps(p, made, pooled).max(made))
+                }
+                // A word for each position and row of the table is 1 where the position selects that row.
+                _ => {
+                    let rows = operands.first().and_then(|&i| shapes[i].dims().first());
+                    let places = operands.get(1).map_or(0, |&i| words[i]);
+                    (COMPARED, places.saturating_mul(rows.map_or(0, |&rows| rows as u64)))
+                }
+            },
         };
         elements.saturating_mul(factor)
     }
@@ -324,7 +309,7 @@ fn taps(pool: &Pool, taken: u64, made: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Dim;
+    use crate::graph::{Dim, Unary};
     use crate::{Compiled, Graph, PlanOptions};
 
     /// Words for each element of the input, of a chain of these operations.

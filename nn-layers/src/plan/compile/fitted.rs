@@ -1,6 +1,8 @@
 //! Formats by layer: as many fraction bits as the numbers leave room for that a network makes of samples.
 
-use crate::graph::{Binary, Graph, Linear, LinearFinish, Op, Reduce, Unary, ValueId, eval};
+use crate::graph::{
+    Binary, Graph, Linear, LinearFinish, Op, Reduce, ResultFormat, Unary, ValueId, eval,
+};
 use crate::{HostTensor, Result};
 
 use crate::plan::analyse::domain::Domain;
@@ -159,19 +161,11 @@ impl Fitted {
                 }
                 _ => Some(self.most[at]),
             },
-            Op::Unary(Unary::Relu | Unary::Clip(..) | Unary::Neg | Unary::Abs) => {
-                Some(self.most[at])
-            }
-            // The result has the operands' format, or the finest of them.
-            Op::Binary(Binary::Add | Binary::Sub | Binary::Max | Binary::Min) | Op::MaxPool(_) => {
-                Some(self.most[at])
-            }
-            Op::Binary(Binary::PRelu) | Op::Mask | Op::Lookup if position == 0 => {
-                Some(self.most[at])
-            }
-            Op::Where if position > 0 => Some(self.most[at]),
-            op if op.moves_elements() => Some(self.most[at]),
-            _ => None,
+            op => match op.info().format {
+                ResultFormat::OfOperand(operand) if position == operand => Some(self.most[at]),
+                ResultFormat::FinestFrom(first) if position >= first => Some(self.most[at]),
+                _ => None,
+            },
         }
     }
 }

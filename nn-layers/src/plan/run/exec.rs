@@ -3,7 +3,7 @@
 use mpc_core::{Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
-use crate::graph::{Binary, LinearMap, Op, Sizes, Unary, infer};
+use crate::graph::{Binary, LinearMap, Op, ResultFormat, Sizes, Unary, infer};
 use crate::ops::{self, clip, functions, linear};
 use crate::plan::{Plan, PlanNode};
 use crate::{Error, Result};
@@ -361,17 +361,13 @@ impl<P: Protocol> Step<'_, P> {
     fn unary(&self, mpc: &mut P, function: Unary) -> Result<SecretTensor<P>> {
         let x = self.secret(mpc, 0)?;
         match function {
-            // Exact in any format.
-            Unary::Relu
-            | Unary::Clip(..)
-            | Unary::Neg
-            | Unary::Abs
-            | Unary::Sign
-            | Unary::Not
-            | Unary::Floor => functions::unary(mpc, function, &x),
             // Not rounded before: a variance has more bits than its root.
             Unary::InvSqrt | Unary::Damping if x.frac() > self.target => {
                 Ok(f::inv_sqrt_to(mpc, &x, self.target)?)
+            }
+            // The result has the operand's format, or none.
+            _ if function.info().format != ResultFormat::Planned => {
+                functions::unary(mpc, function, &x)
             }
             _ => {
                 let x = f::rescale(mpc, &x, self.target)?;

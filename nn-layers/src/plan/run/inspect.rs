@@ -5,7 +5,7 @@ use std::fmt;
 use mpc_core::{Operand, Plaintext, Protocol, PublicTensor, Rounding, SecretTensor};
 use ring_arith::{Engine, EngineTensor};
 
-use crate::graph::{Binary, Op, Reduce, Sizes, eval};
+use crate::graph::{Binary, Op, Sizes, eval};
 use crate::host::decode;
 use crate::plan::analyse::domain::Domain;
 use crate::plan::analyse::magnitude::Danger;
@@ -366,7 +366,7 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
         let compared = if *op == Op::Draw { 0 } else { fixed.len() };
         let pairs = fixed.iter().zip(floats.iter()).take(compared);
         let error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        let filled = fills_words(op) && self.step.fullest > 0.0;
+        let filled = op.info().fills_words && self.step.fullest > 0.0;
         let room = if filled { Some(-self.step.fullest.log2()) } else { domain };
         self.values.push(Inspected {
             name: self.plan.nodes[node].name.clone(),
@@ -377,24 +377,5 @@ impl<E: Engine> Watch<Plaintext<E>> for Beside<'_> {
             outside,
         });
         Ok(())
-    }
-}
-
-/// True if an operation's sums and products grow with its operands. Others bring theirs into a fixed range
-/// first, which they fill.
-fn fills_words(op: &Op) -> bool {
-    match op {
-        Op::Linear(_)
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::ConvWeightGrad(_)
-        | Op::MatMul { .. }
-        | Op::SumPool(_)
-        | Op::Scale(_)
-        | Op::ScaleBy(_)
-        | Op::Cast => true,
-        Op::Binary(f) => matches!(f, Binary::Add | Binary::Sub | Binary::Mul),
-        Op::Reduce { kind, .. } => matches!(kind, Reduce::Sum | Reduce::Mean | Reduce::SumSquare),
-        _ => false,
     }
 }

@@ -78,7 +78,7 @@ fn raw(graph: &Graph) -> Vec<bool> {
             Op::Binary(Binary::Add | Binary::Sub | Binary::Max | Binary::Min) => {
                 node.inputs.iter().all(|x| of(x) || graph.constant_of(*x).is_some())
             }
-            op if op.moves_elements() => node.inputs.iter().any(of),
+            op if op.info().moves_elements => node.inputs.iter().any(of),
             _ => false,
         });
     }

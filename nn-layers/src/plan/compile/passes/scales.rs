@@ -87,23 +87,12 @@ fn is_rounded(graph: &Graph, users: &Users, from: usize) -> bool {
             );
             if moves {
                 stack.extend(seen.insert(user).then_some(user));
-            } else if !rounds_operands(&node.op) || node.format != Format::Value {
+            } else if !node.op.info().rounds_operands || node.format != Format::Value {
                 return false;
             }
         }
     }
     true
-}
-
-/// True if an operation brings its operands to its own format before anything else.
-fn rounds_operands(op: &Op) -> bool {
-    match op {
-        Op::Softmax { .. } | Op::Lrn { .. } | Op::Normalize { .. } | Op::Binary(Binary::Div) => {
-            true
-        }
-        Op::Unary(f) => !f.keeps_format(),
-        _ => false,
-    }
 }
 
 /// Removes factors of 1, except those of integers: they make the integers real numbers, which divide
