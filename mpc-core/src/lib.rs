@@ -20,10 +20,10 @@ mod plaintext;
 pub mod privacy;
 mod protocol;
 pub mod provided;
-mod secret;
 mod seed;
 mod server;
 mod shuffle;
+mod tensor;
 mod tournament;
 mod trig_sum;
 mod world;
@@ -41,8 +41,8 @@ pub use protocol::{
     BitMap, ComparedBy, FoundBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients,
     ShareBits, ShareTensor, ShuffledBy, Words,
 };
-pub use secret::{Arg, Operand, PublicTensor, SecretTensor};
 pub use seed::SplitMix64;
 pub use server::{ServerProtocol, Settings};
+pub use tensor::{Arg, Format, Operand, PublicTensor, SecretTensor};
 pub use trig_sum::{Ends, Line, TrigSum, TrigTerm};
 pub use world::{SEED_VARIABLE, TestWorld, Traffic};

@@ -4,7 +4,9 @@ pub(crate) mod clip;
 pub(crate) mod functions;
 pub(crate) mod linear;
 
-use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, TruncationMode, functions as f};
+use mpc_core::{
+    Format, Operand, Protocol, PublicTensor, SecretTensor, TruncationMode, functions as f,
+};
 use ring_arith::{Engine, EngineTensor, Shape};
 
 use crate::host::encode;
@@ -23,7 +25,9 @@ pub(crate) fn reshape<P: Protocol>(
 pub(crate) fn secret<P: Protocol>(mpc: &P, x: &Operand<P>) -> Result<SecretTensor<P>> {
     match x {
         Operand::Secret(x) => Ok(x.clone()),
-        Operand::Public(x) => Ok(SecretTensor::new(mpc.constant(x.words())?, x.frac(), 64)),
+        Operand::Public(x) => {
+            Ok(SecretTensor::new(mpc.constant(x.words())?, Format::words(x.frac())))
+        }
     }
 }
 
@@ -76,7 +80,10 @@ pub(crate) fn rescale_all<P: Protocol>(
             None => f::rescale(mpc, x, *frac)?,
             Some(bits) => {
                 let share = shares.next().ok_or_else(|| Error::invalid("cast", "unanswered"))?;
-                SecretTensor::new(share, *frac, truncated_width(x.width(), bits))
+                SecretTensor::new(
+                    share,
+                    Format { frac: *frac, width: truncated_width(x.width(), bits) },
+                )
             }
         });
     }

@@ -10,7 +10,7 @@ mod schedule;
 
 use std::borrow::Borrow;
 
-use mpc_core::{Operand, Profile, Protocol, PublicTensor, SecretTensor, TruncationMode};
+use mpc_core::{Format, Operand, Profile, Protocol, PublicTensor, SecretTensor, TruncationMode};
 use ring_arith::{Engine, Shape, Tensor};
 
 pub use analyse::{
@@ -270,7 +270,7 @@ impl Plan {
     /// Shares of the weights, in order, as [`Plan::run`] takes them.
     pub fn secret_weights<P: Protocol>(&self, shares: Vec<P::Share>) -> Vec<Operand<P>> {
         let fracs = self.weights.iter().map(|&i| self.constants[i].frac);
-        let wrap = |(share, frac)| Operand::Secret(SecretTensor::new(share, frac, 64));
+        let wrap = |(share, frac)| Operand::Secret(SecretTensor::new(share, Format::words(frac)));
         shares.into_iter().zip(fracs).map(wrap).collect()
     }
 
@@ -306,7 +306,9 @@ impl Plan {
 
     /// Shares of the inputs, in order, as [`Plan::run`] takes them.
     pub fn secret_inputs<P: Protocol>(&self, shares: Vec<P::Share>) -> Vec<Operand<P>> {
-        let wrap = |(i, share)| Operand::Secret(SecretTensor::new(share, self.input_frac(i), 64));
+        let wrap = |(i, share)| {
+            Operand::Secret(SecretTensor::new(share, Format::words(self.input_frac(i))))
+        };
         shares.into_iter().enumerate().map(wrap).collect()
     }
 

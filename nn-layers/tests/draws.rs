@@ -1,6 +1,6 @@
 //! Positions that a plan draws on shares: as often as their weights say.
 
-use mpc_core::{Operand, Protocol, Result, SecretTensor, TestWorld};
+use mpc_core::{Format, Operand, Protocol, Result, SecretTensor, TestWorld};
 use net::{Party, Session};
 use nn_layers::{Compiled, Dim, Graph, HostTensor, Op, PlanOptions, Sizes};
 use ring_arith::{CpuEngine, Engine, EngineTensor};
@@ -30,7 +30,10 @@ fn drawn(temperature: f64, count: usize) -> Vec<i64> {
         let words = mpc.engine().upload(words)?;
         let shape = words.shape().clone();
         let mine = (mpc.me() == Party(0)).then_some(std::slice::from_ref(&words));
-        let x = SecretTensor::new(mpc.input(Party(0), &[shape], mine)?.remove(0), plan.frac(), 44);
+        let x = SecretTensor::new(
+            mpc.input(Party(0), &[shape], mine)?.remove(0),
+            Format { frac: plan.frac(), width: 44 },
+        );
         let places = plan.run(&mut mpc, &[], &[Operand::Secret(x)], &mut ()).unwrap();
         let words = mpc.open(&[places[0].share()])?.remove(0);
         let words = mpc.engine().download(&words)?;

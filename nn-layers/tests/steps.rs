@@ -1,7 +1,7 @@
 //! Networks that run step by step on shares that stay: the same as at once, for the cost of the new positions.
 
 use crate::common::Random;
-use mpc_core::{Operand, Profile, Protocol, Result, SecretTensor, TestWorld};
+use mpc_core::{Format, Operand, Profile, Protocol, Result, SecretTensor, TestWorld};
 use net::{Metered, Party, Report, Session};
 use nn_layers::{
     Binary, Caches, Compiled, Dim, Graph, HostTensor, Op, Plan, PlanOptions, Sizes, ValueId,
@@ -127,7 +127,7 @@ fn step<P: Protocol>(
     let place = plan.inputs().iter().position(|input| input.name == "x").unwrap();
     let words = plan.encode_input(place, sizes, x).unwrap();
     let input = share(mpc, &[words])?.remove(0);
-    let input = Operand::Secret(SecretTensor::new(input, plan.frac(), 64));
+    let input = Operand::Secret(SecretTensor::new(input, Format::words(plan.frac())));
     let y = plan.step(mpc, weights, caches, &[input], &mut ()).unwrap();
     let words = mpc.open(&[y[0].share()])?.remove(0);
     let words = mpc.engine().download(&words)?;
@@ -209,7 +209,7 @@ fn steps_are_guarded_and_inspected() {
             let sizes = Sizes { batch: 1, past: caches.past() };
             let words = plan.encode_input(0, sizes, &x).unwrap();
             let input = share(&mut mpc, &[words])?.remove(0);
-            let inputs = [Operand::Secret(SecretTensor::new(input, plan.frac(), 64))];
+            let inputs = [Operand::Secret(SecretTensor::new(input, Format::words(plan.frac())))];
             let given = (&inputs[..], 7);
             let (y, left) =
                 plan.step_guarded(&mut mpc, &weights, &mut caches, given, &mut ()).unwrap();

@@ -86,7 +86,7 @@ impl Checker {
         let shown = self.obey(py, Command::Reveal { ids: vec![id], to: None })?;
         let format = self.obey(py, Command::Release { id })?.made.into_iter().next();
         for (shown, format) in shown.opened.into_iter().flatten().zip(format) {
-            domain::refuse(call, &shown.reals(), format.frac)?;
+            domain::refuse(call, &shown.reals(), format.numbers.frac)?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use dealt_protocols::Dealt;
 use gpu_kernels::AnyEngine;
 use mpc_core::{
-    Deal, Held, Operand, Plaintext, Protocol, PublicTensor, Released, SecretTensor, Words,
+    Deal, Format, Held, Operand, Plaintext, Protocol, PublicTensor, Released, SecretTensor, Words,
     functions,
 };
 use net::{Message, Party as Number, Transport};
@@ -37,13 +37,13 @@ pub(crate) enum Command {
     /// Calls a function; results get the numbers from `first` on.
     Call { first: u64, call: SharedCall },
     /// Shares tensors, of which the owner has the words.
-    Input { first: u64, owner: usize, tensors: Vec<Format>, words: Option<Vec<Tensor>> },
+    Input { first: u64, owner: usize, tensors: Vec<TensorFormat>, words: Option<Vec<Tensor>> },
     /// Shows tensors to all parties, or to one.
     Reveal { ids: Vec<u64>, to: Option<usize> },
     /// Returns this party's share of a tensor.
     Export { id: u64 },
     /// Takes this party's share of a tensor.
-    Import { id: u64, format: Format, held: Held },
+    Import { id: u64, format: TensorFormat, held: Held },
     /// Returns this party's part of a tensor, from which the parties' caller reconstructs it.
     Release { id: u64 },
     /// The same words with the bound that the caller knows.
@@ -72,15 +72,14 @@ pub(crate) enum Command {
 
 /// The public properties of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct TensorFormat {
     pub(crate) shape: Shape,
-    pub(crate) frac: u32,
-    pub(crate) width: u32,
+    pub(crate) numbers: Format,
 }
 
-impl Format {
+impl TensorFormat {
     fn of<P: Protocol>(x: &SecretTensor<P>) -> Self {
-        Self { shape: x.shape().clone(), frac: x.frac(), width: x.width() }
+        Self { shape: x.shape().clone(), numbers: x.format() }
     }
 }
 
@@ -114,7 +113,7 @@ impl Shown {
 #[derive(Default)]
 pub(crate) struct Reply {
     /// Of the tensors that a command made.
-    pub(crate) made: Vec<Format>,
+    pub(crate) made: Vec<TensorFormat>,
     /// Revealed numbers; none at a party to which they are not shown.
     pub(crate) opened: Option<Vec<Shown>>,
     /// The party's share of an exported tensor.
@@ -323,7 +322,7 @@ fn obey<P: Run>(
                 words.map(upload).transpose().map_err(mpc_core::Error::from)?;
             let shares = mpc.input(Number(owner), &shapes, words.as_deref())?;
             let pairs = shares.into_iter().zip(&tensors);
-            (first, pairs.map(|(share, f)| SecretTensor::new(share, f.frac, f.width)).collect())
+            (first, pairs.map(|(share, f)| SecretTensor::new(share, f.numbers)).collect())
         }
         Command::Reveal { ids, to } => {
             mpc.step("reveal");
@@ -342,18 +341,18 @@ fn obey<P: Run>(
         }
         Command::Export { id } => {
             let x = find(table, id)?;
-            reply.made.push(Format::of(&x));
+            reply.made.push(TensorFormat::of(&x));
             reply.held = mpc.hold(&[x.share()])?.pop();
             return Ok(reply);
         }
         Command::Import { id, format, held } => {
             let shares = mpc.accept(std::slice::from_ref(&format.shape), vec![held])?.into_iter();
-            (id, shares.map(|share| SecretTensor::new(share, format.frac, format.width)).collect())
+            (id, shares.map(|share| SecretTensor::new(share, format.numbers)).collect())
         }
         Command::Release { id } => {
             mpc.step("release");
             let x = find(table, id)?;
-            reply.made.push(Format::of(&x));
+            reply.made.push(TensorFormat::of(&x));
             reply.released = mpc.release(&[x.share()])?.pop();
             return Ok(reply);
         }
@@ -392,8 +391,8 @@ fn obey<P: Run>(
             };
             reply.layers = layers.0;
             let tensors = plan.state().into_iter().zip(state.shares());
-            let after =
-                tensors.map(|(spec, share)| SecretTensor::new(share.clone(), spec.frac, 64));
+            let after = tensors
+                .map(|(spec, share)| SecretTensor::new(share.clone(), Format::words(spec.frac)));
             (first, after.chain(seen).chain(found).collect())
         }
         Command::Finish { first, plan, state } => {
@@ -408,7 +407,7 @@ fn obey<P: Run>(
         Command::Forget(_) | Command::Undo { .. } | Command::Close => return Ok(reply),
     };
     for (id, x) in (first..).zip(made) {
-        reply.made.push(Format::of(&x));
+        reply.made.push(TensorFormat::of(&x));
         table.insert(id, x);
     }
     Ok(reply)

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use mpc_core::{Profile, Security, Settings, TruncationMode};
+use mpc_core::{Format, Profile, Security, Settings, TruncationMode};
 use net::Shape as Network;
 use nn_layers::{
     Plan,
@@ -33,7 +33,7 @@ use crate::{
     errors::{Failure, Kind, Result},
     ledger::Total,
     model::Model,
-    party::{Command, Format, Reply, Shown},
+    party::{Command, Reply, Shown, TensorFormat},
     remote::Remote,
     state::{self, Start, State},
     train::Training,
@@ -57,7 +57,7 @@ struct Inner {
 #[pyclass(frozen, weakref, module = "trefoil._trefoil")]
 pub(crate) struct Handle {
     id: u64,
-    format: Format,
+    format: TensorFormat,
     session: Arc<Inner>,
 }
 
@@ -70,12 +70,12 @@ impl Handle {
 
     #[getter]
     fn frac(&self) -> u32 {
-        self.format.frac
+        self.format.numbers.frac
     }
 
     #[getter]
     fn width(&self) -> u32 {
-        self.format.width
+        self.format.numbers.width
     }
 }
 
@@ -273,8 +273,8 @@ impl Session {
                     protocol,
                     label: label.clone(),
                     dtype: dtype.to_owned(),
-                    frac: format.frac,
-                    width: format.width,
+                    frac: format.numbers.frac,
+                    width: format.numbers.width,
                     held: held.clone(),
                 };
                 Ok(share.write(&path, key.as_ref())?.display().to_string())
@@ -307,8 +307,8 @@ impl Session {
         let id = state.number();
         let replies = state.all(py, self, "load", |at| {
             let saved = &mut shares[at];
-            let (shape, frac, width) = (saved.shape().clone(), saved.frac, saved.width);
-            let format = Format { shape, frac, width };
+            let numbers = Format { frac: saved.frac, width: saved.width };
+            let format = TensorFormat { shape: saved.shape().clone(), numbers };
             Command::Import { id, format, held: std::mem::take(&mut saved.held) }
         })?;
         Ok((one(self.made(id, &replies))?, dtype))
@@ -519,7 +519,7 @@ impl Session {
         &self,
         py: Python<'_>,
         owner: usize,
-        tensors: Vec<Format>,
+        tensors: Vec<TensorFormat>,
         words: Option<Vec<Tensor>>,
     ) -> PyResult<Vec<Handle>> {
         let mut state = self.lock(py);
@@ -563,8 +563,8 @@ fn with_dealer(parties: usize, settings: Settings) -> Result<ProtocolChoice> {
 }
 
 /// The format of numbers that were encoded.
-fn encoded(shape: Shape, frac: u32) -> Format {
-    Format { shape, frac, width: ENCODED_WIDTH }
+fn encoded(shape: Shape, frac: u32) -> TensorFormat {
+    TensorFormat { shape, numbers: Format { frac, width: ENCODED_WIDTH } }
 }
 
 /// The key in a file, if one is named.

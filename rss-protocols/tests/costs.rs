@@ -1,8 +1,8 @@
 //! Bytes and rounds of every operation, as the transport counts them.
 
 use mpc_core::{
-    Chain, Compare, Ends, Finish, Largest, Line, Linear, Product, Profile, Protocol, Result,
-    SecretTensor, ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TrigSum, TrigTerm,
+    Chain, Compare, Ends, Finish, Format, Largest, Line, Linear, Product, Profile, Protocol,
+    Result, SecretTensor, ShareTensor, SplitMix64, Sum, Term, TestWorld, Then, TrigSum, TrigTerm,
     TruncationMode, functions as f,
 };
 use net::{Metered, Party, Session, Stats};
@@ -465,14 +465,15 @@ fn bits_cost_what_the_table_says() {
     assert_eq!(whole(drawn(f::laplace)), (8424, 22));
     assert_eq!(drawn(f::normal), (4473.5, 51));
     let chosen = cost_of(plain(), N, |mpc, inputs| {
-        let p = SecretTensor::new(inputs.small.clone(), 20, 40);
+        let p = SecretTensor::new(inputs.small.clone(), Format { frac: 20, width: 40 });
         f::bernoulli(mpc, &p).map(drop)
     });
     assert_eq!((chosen.bits(), chosen.rounds), (1786.0, 8));
     let chosen = cost_of(plain(), N, |mpc, inputs| {
         let of_four = View::Reshape(Shape::new([N / 4, 4])?);
         let weights = mpc.linear(&Linear::View(&of_four), &inputs.small)?;
-        f::weighted_index(mpc, &SecretTensor::new(weights, 20, 40)).map(drop)
+        f::weighted_index(mpc, &SecretTensor::new(weights, Format { frac: 20, width: 40 }))
+            .map(drop)
     });
     assert_eq!((chosen.bits(), chosen.rounds), (709.0, 10));
     let words = cost_of(plain(), N, |mpc, inputs| {

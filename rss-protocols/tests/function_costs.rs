@@ -1,7 +1,7 @@
 //! What the functions of `mpc_core` cost over replicated sharing, against the table beside them.
 
 use mpc_core::{
-    Profile, Protocol, Result, SecretTensor, TestWorld,
+    Format, Profile, Protocol, Result, SecretTensor, TestWorld,
     functions::{self as f, Cost},
 };
 use net::Party;
@@ -25,7 +25,7 @@ fn function(name: &str) -> Option<Function> {
         "leaky_relu" => |mpc, x| f::leaky_relu(mpc, x, 0.01),
         "clamp" => |mpc, x| f::clamp(mpc, x, Some(-1.0), Some(1.0)),
         "select" => |mpc, x| {
-            let bit = SecretTensor::new(x.share().clone(), 0, 2);
+            let bit = SecretTensor::new(x.share().clone(), Format::integer(2));
             f::select(mpc, &bit, x, x)
         },
         "exp" => f::exp,
@@ -50,7 +50,7 @@ fn function(name: &str) -> Option<Function> {
         "maximum" => |mpc, x| f::maximum(mpc, x, x),
         "floor" => f::floor,
         "logical" => |mpc, x| {
-            let bit = SecretTensor::new(x.share().clone(), 0, 2);
+            let bit = SecretTensor::new(x.share().clone(), Format::integer(2));
             f::logical(mpc, f::Logic::Or, &bit, &bit)
         },
         "where_positive" => |mpc, x| f::where_positive(mpc, x, x),
@@ -68,7 +68,7 @@ fn function(name: &str) -> Option<Function> {
         "powf" => |mpc, x| f::powf(mpc, x, 0.3),
         "polynomial of degree 4" => |mpc, x| f::polynomial(mpc, x, &[1.0, 0.5, 0.25, 0.125, 0.5]),
         "one_hot of 16" => |mpc, x| {
-            let labels = SecretTensor::new(x.share().clone(), 0, 6);
+            let labels = SecretTensor::new(x.share().clone(), Format::integer(6));
             f::one_hot(mpc, &labels, 16)
         },
         "max of 16" => |mpc, x| rows(mpc, x, f::max),

@@ -1,6 +1,6 @@
 //! The cost of sorting many numbers over replicated sharing, counted by the transport.
 
-use mpc_core::{Protocol, Result, SecretTensor, TestWorld, functions as f};
+use mpc_core::{Format, Protocol, Result, SecretTensor, TestWorld, functions as f};
 use net::{Metered, Party, Report, Session};
 use ring_arith::{CpuEngine, FracBits, Shape, Tensor};
 use rss_protocols::Rss;
@@ -64,7 +64,8 @@ fn cost_of_rows(
         let inputs = mpc.input(Party(0), &shapes, mine)?;
         // All parties at one depth.
         mpc.open(&[&inputs[0]])?;
-        let [x, y] = [0, 1].map(|i| SecretTensor::new(inputs[i].clone(), 0, bits + 1));
+        let [x, y] =
+            [0, 1].map(|i| SecretTensor::new(inputs[i].clone(), Format::integer(bits + 1)));
         meter.reset();
         run(&mut mpc, &[x, y])?;
         Ok(meter.stats())

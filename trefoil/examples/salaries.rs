@@ -5,7 +5,7 @@
 //!
 //! `cargo run -p trefoil --example salaries`
 
-use mpc_core::{Deal, Protocol, SecretTensor, Sharing, TestWorld, functions as f};
+use mpc_core::{Deal, Format, Protocol, SecretTensor, Sharing, TestWorld, functions as f};
 use ring_arith::{CpuEngine, FixedPoint, FracBits, Shape, Tensor};
 use rss_protocols::{Replicated, Rss};
 
@@ -30,8 +30,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         |session| Rss::new(session, CpuEngine::new(1)),
         move |mpc| {
             let salaries = mpc.accept(&shapes, held[mpc.me().0].clone())?;
-            let salaries: Vec<_> =
-                salaries.into_iter().map(|share| SecretTensor::new(share, 10, 64)).collect();
+            let salaries: Vec<_> = salaries
+                .into_iter()
+                .map(|share| SecretTensor::new(share, Format::words(10)))
+                .collect();
             let all = f::concat(mpc, &salaries.iter().collect::<Vec<_>>(), 0)?;
             let sum = f::sum(mpc, &all, &[0])?;
             let mean = f::mean(mpc, &all, &[0])?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Make, agreed, model::Plain, open, share};
 use crate::{
-    Protocol, Result, SecretTensor, TestWorld,
+    Format, Protocol, Result, SecretTensor, TestWorld,
     functions::{JOIN_KEY_BITS, JoinKind, Table, join},
     seed::SplitMix64,
 };
@@ -123,8 +123,11 @@ impl Case {
         let mut columns = Vec::new();
         for (words, table) in self.keys.iter().zip(&tables) {
             let own = share(mpc, &[Plain { dims: vec![words.len()], words: words.clone() }])?;
-            keys.extend(own.into_iter().map(|x| SecretTensor::new(x, 0, self.bits + 1)));
-            let own = share(mpc, table)?.into_iter().map(|x| SecretTensor::<P>::new(x, 0, 64));
+            keys.extend(
+                own.into_iter().map(|x| SecretTensor::new(x, Format::integer(self.bits + 1))),
+            );
+            let own =
+                share(mpc, table)?.into_iter().map(|x| SecretTensor::<P>::new(x, Format::words(0)));
             columns.push(own.collect::<Vec<_>>());
         }
         let [left, right] = [0, 1].map(|side| columns[side].iter().collect::<Vec<_>>());

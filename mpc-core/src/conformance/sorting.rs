@@ -4,7 +4,7 @@ use net::Party;
 use ring_arith::{Engine, FracBits, Shape, Tensor};
 
 use super::{Make, agreed};
-use crate::{Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
+use crate::{Format, Protocol, Result, SecretTensor, TestWorld, functions as f, seed::SplitMix64};
 
 const DIMS: [usize; 3] = [3, 7, 2];
 
@@ -76,7 +76,7 @@ pub fn sorting_by_bits<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy
             let shape = Shape::new([rows, 1])?;
             let words = Tensor::new(shape, given.iter().map(|&key| key as u64).collect())?;
             let x = mpc.constant(&mpc.engine().upload(words)?)?;
-            let x = SecretTensor::new(x, 0, width);
+            let x = SecretTensor::new(x, Format::integer(width));
             let ten = f::mul_scalar(mpc, &x, 10.0)?;
             let sorted = f::sort(mpc, &x, 0)?;
             let places = f::argsort(mpc, &x, 0)?;

@@ -5,7 +5,7 @@ use ring_arith::{Bilinear, ConvSpec, Engine, FracBits, Shape, Tensor, Window};
 
 use super::{Make, agreed};
 use crate::{
-    Profile, Protocol, Result, SecretTensor, TestWorld,
+    Format, Profile, Protocol, Result, SecretTensor, TestWorld,
     functions::{self as f, Multiply},
 };
 
@@ -176,7 +176,7 @@ fn products<P: Protocol>() -> Vec<Case<P>> {
         each(
             "products of integers and as large a summand",
             |mpc, x| {
-                let integers = SecretTensor::new(x.share().clone(), 0, x.width());
+                let integers = SecretTensor::new(x.share().clone(), Format::integer(x.width()));
                 let summand = f::mul_scalar(mpc, x, 2f64.powi(x.width() as i32 - 1))?;
                 let summand = summand.with_width(2 * x.width() - 1);
                 let job = Multiply::new(Bilinear::Mul, x, &integers).plus(&summand);
@@ -439,7 +439,8 @@ fn bounds<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
             let words = values.map(|x| (x * 1_048_576.0).round() as i64 as u64);
             let words = Tensor::vector(words.to_vec());
             let words = mpc.engine().upload(words)?;
-            let x = SecretTensor::new(mpc.constant(&words)?, 20, 63).with_bound(bound);
+            let x = SecretTensor::new(mpc.constant(&words)?, Format { frac: 20, width: 63 })
+                .with_bound(bound);
             let signs = f::is_negative(mpc, &x)?;
             results.push((f::reveal(mpc, &signs)?, x.width()));
         }

@@ -49,7 +49,7 @@ pub fn softsign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretT
     let rest = add_scalar(mpc, &neg(mpc, &inverse)?, 1.0)?;
     let turned = where_bits(mpc, &rest, &negative)?;
     let terms = [(1, rest.share()), (2u64.wrapping_neg(), turned.share())];
-    Ok(SecretTensor::new(mpc.combine(&terms, 0)?, rest.frac(), rest.frac() + 2))
+    Ok(SecretTensor::new(mpc.combine(&terms, 0)?, rest.format().with_width(rest.frac() + 2)))
 }
 
 /// `x` where it is at least 0, `alpha (e^x - 1)` where it is negative.

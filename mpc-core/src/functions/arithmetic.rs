@@ -1,7 +1,9 @@
 //! Sums, differences, and products with public numbers.
 
 use super::{shape::broadcast, values::secret};
-use crate::{Arg, Error, Linear, MOST_DROPPED, Protocol, Result, SecretTensor, TruncationMode};
+use crate::{
+    Arg, Error, Format, Linear, MOST_DROPPED, Protocol, Result, SecretTensor, TruncationMode,
+};
 
 /// Fraction bits that agree.
 pub(super) fn same_frac(op: &'static str, lhs: u32, rhs: u32) -> Result<u32> {
@@ -58,7 +60,7 @@ fn sum_of<P: Protocol>(
             }
         }
     };
-    Ok(SecretTensor::new(share, frac, width))
+    Ok(SecretTensor::new(share, Format { frac, width }))
 }
 
 /// `-x`. Nothing is sent.
@@ -67,7 +69,7 @@ fn sum_of<P: Protocol>(
 /// [`Error::Ring`] if the engine failed.
 pub fn neg<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::Negate, x.share())?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// `x + c`. Nothing is sent.
@@ -78,7 +80,7 @@ pub fn add_scalar<P: Protocol>(mpc: &P, x: &SecretTensor<P>, c: f64) -> Result<S
     let word = encode_scalar("add", c, x.frac())?;
     let share = mpc.linear(&Linear::Shift(word as u64), x.share())?;
     let width = x.width().max(signed_width(word)) + 1;
-    Ok(SecretTensor::new(share, x.frac(), width))
+    Ok(SecretTensor::new(share, x.format().with_width(width)))
 }
 
 /// `x * c`. Nothing is sent if `c` is an integer; else the product is truncated.
@@ -122,7 +124,10 @@ pub fn mul_scalar_to<P: Protocol>(
             let share = mpc.linear(&Linear::Scale(word as u64), x.share())?;
             // The bits of the least power of two that is no smaller.
             let more = u64::BITS - (word.unsigned_abs().max(1) - 1).leading_zeros();
-            return Ok(SecretTensor::new(share, frac, (x.width() + more).min(64)));
+            return Ok(SecretTensor::new(
+                share,
+                Format { frac, width: (x.width() + more).min(64) },
+            ));
         }
         Factor::Narrow { word, drop } => {
             let raw = mpc.linear(&Linear::Scale(word as u64), x.share())?;
@@ -131,7 +136,7 @@ pub fn mul_scalar_to<P: Protocol>(
         Factor::Wide { word, drop, cut } => in_two_parts(mpc, x.share(), word, drop, cut)?,
     };
     let largest = 2f64.powi(size as i32) * factor.abs() * (1.0 + 2f64.powi(-18)) + 2.0;
-    Ok(SecretTensor::new(share, frac, (largest.log2() as u32 + 2).min(64)))
+    Ok(SecretTensor::new(share, Format { frac, width: (largest.log2() as u32 + 2).min(64) }))
 }
 
 /// The integer factors that multiply words by a real number.
@@ -269,11 +274,11 @@ pub fn rescale<P: Protocol>(
             return Err(Error::Overflow { op: "rescale", bits: 22 + up, limit: 62 });
         }
         let share = mpc.linear(&Linear::Scale(1 << up), x.share())?;
-        return Ok(SecretTensor::new(share, frac, x.width() + up));
+        return Ok(SecretTensor::new(share, Format { frac, width: x.width() + up }));
     }
     let drop = x.frac() - frac;
     let share = truncated(mpc, &[(x.share(), drop)])?.remove(0);
-    Ok(SecretTensor::new(share, frac, dropped(x.width(), drop)))
+    Ok(SecretTensor::new(share, Format { frac, width: dropped(x.width(), drop) }))
 }
 
 /// The whole part, rounded down, as an integer.
@@ -293,7 +298,7 @@ pub fn floor<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTens
     }
     let floors = mpc.truncate(&[(x.share(), x.frac())], TruncationMode::Exact)?;
     let share = floors.into_iter().next().ok_or_else(|| no_answer("truncate"))?;
-    Ok(SecretTensor::new(share, 0, dropped(x.width(), x.frac())))
+    Ok(SecretTensor::new(share, Format::integer(dropped(x.width(), x.frac()))))
 }
 
 /// Width of `word / 2^drop`, rounded either way, for words of the given width below 2^62.

@@ -29,7 +29,7 @@ pub(super) fn keep<P: Protocol>(mpc: &mut P, jobs: &[Keep<'_, P>]) -> Result<Vec
     }
     let result = |(answer, job): (ComparedBy<P>, &Keep<'_, P>)| {
         let share = answer.into_word()?;
-        Ok(SecretTensor::new(share, job.word.frac(), job.word.width()))
+        Ok(SecretTensor::new(share, job.word.format()))
     };
     answers.into_iter().zip(jobs).map(result).collect()
 }
@@ -50,7 +50,7 @@ pub fn abs<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let job = Keep { value: x, word: x, where_negative: true };
     let below = keep(mpc, &[job])?.pop().ok_or_else(|| no_answer("abs"))?;
     let share = mpc.combine(&[(1, x.share()), (MINUS_TWO, below.share())], 0)?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// [`abs`], and the bits where `x` is negative.
@@ -63,7 +63,7 @@ pub(super) fn magnitude_keeping<P: Protocol>(
     let mut answer = mpc.compare_one(Compare { value: x.share(), width: x.width(), then })?;
     let bit = answer.bit.take().ok_or_else(|| no_answer("compare"))?;
     let share = mpc.combine(&[(1, x.share()), (MINUS_TWO, &answer.into_word()?)], 0)?;
-    Ok((SecretTensor::new(share, x.frac(), x.width()), bit))
+    Ok((SecretTensor::new(share, x.format()), bit))
 }
 
 const MINUS_TWO: u64 = 2u64.wrapping_neg();
@@ -117,7 +117,7 @@ pub fn relu_keeping<P: Protocol>(
         mpc.compare_one(Compare { value: &less, width: (x.width() + 1).min(64), then })?;
     let bit = answer.bit.take().ok_or_else(|| no_answer("compare"))?;
     let share = answer.into_word()?;
-    Ok((SecretTensor::new(share, x.frac(), x.width()), mpc.not(&bit)?))
+    Ok((SecretTensor::new(share, x.format()), mpc.not(&bit)?))
 }
 
 /// `x` where a bit is 1, else 0. The bits may have another shape of the same length.
@@ -139,7 +139,7 @@ pub fn where_bits<P: Protocol>(
     let bits = mpc.reshape_bits(bits, x.shape())?;
     let share = mpc.select(&[(&bits, &[x.share()])])?.into_iter().flatten().next();
     let share = share.ok_or_else(|| no_answer("select"))?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// `x` where `y` is positive, else 0; shapes equal.
@@ -287,7 +287,7 @@ fn limit<P: Protocol>(
     let job = Keep { value: &difference, word: &difference, where_negative: below };
     let excess = keep(mpc, &[job])?.pop().ok_or_else(|| no_answer("clamp"))?;
     let share = mpc.sub(x.share(), excess.share())?;
-    Ok(SecretTensor::new(share, x.frac(), x.width().max(signed_width(word))))
+    Ok(SecretTensor::new(share, x.format().with_width(x.width().max(signed_width(word)))))
 }
 
 /// [`clamp`] to words.
@@ -316,7 +316,7 @@ pub(super) fn clamp_parts<P: Protocol>(
     let [under, over]: [_; 2] = keep(mpc, &jobs)?.try_into().map_err(|_| no_answer("clamp"))?;
     let terms = [(1, x.share()), (u64::MAX, under.share()), (u64::MAX, over.share())];
     let width = signed_width(floor).max(signed_width(ceiling));
-    Ok((SecretTensor::new(mpc.combine(&terms, 0)?, x.frac(), width), over))
+    Ok((SecretTensor::new(mpc.combine(&terms, 0)?, x.format().with_width(width)), over))
 }
 
 /// `x - word`.
@@ -328,7 +328,7 @@ pub(super) fn shifted<P: Protocol>(
     let share = mpc.linear(&Linear::Shift(word.wrapping_neg() as u64), x.share())?;
     let width = x.width().max(signed_width(word)) + 1;
     mutant!("shifted: a bit too narrow", width = width - 1);
-    Ok(SecretTensor::new(share, x.frac(), width))
+    Ok(SecretTensor::new(share, x.format().with_width(width)))
 }
 
 /// `x` limited to `0..=6`. As [`clamp`].

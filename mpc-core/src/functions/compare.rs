@@ -3,7 +3,7 @@
 use ring_arith::Bilinear;
 
 use super::{Multiply, add, arithmetic::no_answer, mul, multiply::multiply, neg, sub};
-use crate::{Arg, Compare, Compared, Error, Protocol, Result, SecretTensor, Then};
+use crate::{Arg, Compare, Compared, Error, Format, Protocol, Result, SecretTensor, Then};
 
 /// `x < y`, broadcast.
 ///
@@ -93,7 +93,7 @@ pub fn eq<'a, P: Protocol>(
     let zero = mpc.is_zero(&[(difference.share(), difference.width())])?;
     let zero: Vec<_> = zero.iter().collect();
     let words = mpc.bits_to_words(&zero)?.into_iter().flatten().next();
-    Ok(SecretTensor::new(words.ok_or_else(|| no_answer("eq"))?, 0, 2))
+    Ok(SecretTensor::new(words.ok_or_else(|| no_answer("eq"))?, Format::integer(2)))
 }
 
 /// `x != y`, broadcast. As [`eq`].
@@ -118,7 +118,7 @@ pub fn ne<'a, P: Protocol>(
 /// [`Error::FracBits`] if `x` is not an integer.
 pub fn not<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     integer("not", x)?;
-    Ok(SecretTensor::new(mpc.combine(&[(u64::MAX, x.share())], 1)?, 0, 2))
+    Ok(SecretTensor::new(mpc.combine(&[(u64::MAX, x.share())], 1)?, Format::integer(2)))
 }
 
 fn integer<P: Protocol>(op: &'static str, x: &SecretTensor<P>) -> Result<()> {
@@ -137,7 +137,7 @@ fn integer<P: Protocol>(op: &'static str, x: &SecretTensor<P>) -> Result<()> {
 /// [`Error::Net`] if a peer failed.
 pub fn is_negative<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
     let job = Compare { value: x.share(), width: x.width(), then: Then::word() };
-    Ok(SecretTensor::new(mpc.compare_one(job)?.into_word()?, 0, 2))
+    Ok(SecretTensor::new(mpc.compare_one(job)?.into_word()?, Format::integer(2)))
 }
 
 /// -1, 0 or 1, an integer.
@@ -157,7 +157,7 @@ pub fn sign<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let answers = mpc.compare(&[job(x.share()), job(minus.share())])?.into_iter();
     let answers = answers.map(Compared::into_word).collect::<Result<Vec<_>>>()?;
     let [below, above] = answers.try_into().map_err(|_| no_answer("compare"))?;
-    Ok(SecretTensor::new(mpc.sub(&above, &below)?, 0, 2))
+    Ok(SecretTensor::new(mpc.sub(&above, &below)?, Format::integer(2)))
 }
 
 /// `x` where `condition` is 1, `y` where it is 0; `x` and `y` broadcast to the condition or it to them.
@@ -181,7 +181,7 @@ pub fn select<'a, P: Protocol>(
     let kept = multiply(mpc, &[Multiply::new(Bilinear::Mul, condition, &gain)])?;
     let kept = kept.into_iter().next().ok_or_else(|| no_answer("select"))?;
     let chosen = add(mpc, &kept, y)?;
-    Ok(SecretTensor::new(chosen.share().clone(), chosen.frac(), width))
+    Ok(SecretTensor::new(chosen.share().clone(), chosen.format().with_width(width)))
 }
 
 /// `x and y`, `x or y`, `x xor y` of outcomes.

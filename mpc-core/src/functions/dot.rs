@@ -3,7 +3,7 @@
 use ring_arith::{Bilinear, Shape, View};
 
 use super::{arithmetic::no_answer, permute, reshape, view};
-use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor};
+use crate::{Error, Finish, Format, Linear, Product, Protocol, Result, SecretTensor};
 
 /// Elements of which one inner product is taken at a time.
 const RUN: usize = 256;
@@ -51,7 +51,7 @@ pub fn dot<P: Protocol>(
     let share = mpc.product(job)?.share;
     let sums = mpc.linear(&Linear::View(&View::Reshape(Shape::new([groups, runs])?)), &share)?;
     let sums = mpc.linear(&Linear::Sum(&[1]), &sums)?;
-    reshape(mpc, &SecretTensor::new(sums, frac, 64), &kept)
+    reshape(mpc, &SecretTensor::new(sums, Format::words(frac)), &kept)
 }
 
 /// Groups as rows of runs, `[groups * runs, 1, run]`, the last run of a group filled with zeros.

@@ -5,7 +5,9 @@ use super::{
     fixed::{at_20, run, working_chain},
     tables::{EXP, EXP_NONPOSITIVE, EXP_OF_MANY},
 };
-use crate::{Chain, Protocol, Result, SecretTensor, ShareTensor, Sum, TruncationMode, Value};
+use crate::{
+    Chain, Format, Protocol, Result, SecretTensor, ShareTensor, Sum, TruncationMode, Value,
+};
 
 /// Below `-14.5` the result is less than one unit of 20 fraction bits, which the polynomial's own error of
 /// up to four units covers.
@@ -53,7 +55,7 @@ pub fn exp<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     chain.set_mode(mpc.truncation());
     let power = chain.product(root, root, 44 - frac.min(40));
     let power = run(mpc, chain, power)?;
-    Ok(SecretTensor::new(power, frac.min(40), frac.min(40) + 18))
+    Ok(SecretTensor::new(power, Format { frac: frac.min(40), width: frac.min(40) + 18 }))
 }
 
 /// `e^x` for `x` that is known to be at most 0, as after subtracting a maximum.
@@ -113,7 +115,7 @@ pub(super) fn exp_nonpositive_to<P: Protocol>(
         }
     };
     let power = run(mpc, chain, power)?;
-    Ok(SecretTensor::new(power, frac, frac + 2))
+    Ok(SecretTensor::new(power, Format { frac, width: frac + 2 }))
 }
 
 /// `e^(d - 20)` for `d` in `0..=20` with 20 fraction bits; the last product drops bits in its own mode.

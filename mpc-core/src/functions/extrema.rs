@@ -1,7 +1,7 @@
 //! Largest and smallest elements, and their places.
 
 use super::{neg, permute};
-use crate::{Error, Largest, Protocol, Result, SecretTensor};
+use crate::{Error, Format, Largest, Protocol, Result, SecretTensor};
 
 /// The largest elements along an axis, which stays with length 1.
 ///
@@ -101,11 +101,12 @@ fn tournament<P: Protocol>(
     let width = (x.width() + 1).min(64);
     mutant!("max: differences as wide as numbers", width = x.width());
     let found = mpc.max_first(turned.share(), width, want)?;
-    let back = |share, frac, width| {
-        let y = SecretTensor::new(share, frac, width);
+    let back = |share, format| {
+        let y = SecretTensor::new(share, format);
         if axis == 0 { Ok(y) } else { permute(mpc, &y, &order) }
     };
     let place_width = usize::BITS - k.leading_zeros() + 1;
-    let place = found.position.map(|place| back(place, 0, place_width)).transpose()?;
-    Ok((back(found.largest, x.frac(), x.width())?, place))
+    let place =
+        found.position.map(|place| back(place, Format::integer(place_width))).transpose()?;
+    Ok((back(found.largest, x.format())?, place))
 }

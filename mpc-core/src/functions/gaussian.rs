@@ -3,7 +3,7 @@
 use ring_arith::{Engine, Shape, Tensor};
 use zeroize::Zeroizing;
 
-use crate::{Normal, Protocol, Result, SecretTensor, provided::sums_of_inputs};
+use crate::{Format, Normal, Protocol, Result, SecretTensor, provided::sums_of_inputs};
 
 /// The variance of [`gaussian`] noise of standard deviation 1 among this many parties: `n / (n - 1)`, and 1 for one.
 pub fn gaussian_variance(parties: usize) -> f64 {
@@ -50,7 +50,7 @@ pub fn gaussian<P: Protocol>(
         mine.push(mpc.engine().upload(Tensor::new(shape.clone(), words.to_vec())?)?);
     }
     let sums = sums_of_inputs(mpc, shapes, &mine)?;
-    Ok(sums.into_iter().map(|sum| SecretTensor::new(sum, frac, 64)).collect())
+    Ok(sums.into_iter().map(|sum| SecretTensor::new(sum, Format::words(frac))).collect())
 }
 
 #[cfg(test)]

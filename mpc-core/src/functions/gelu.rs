@@ -8,7 +8,7 @@ use super::{
     sines::{self, by_sines},
     tables::{GELU, GELU_TANH},
 };
-use crate::{Protocol, Result, SecretTensor, Sum, TrigSum};
+use crate::{Format, Protocol, Result, SecretTensor, Sum, TrigSum};
 
 /// `x / 2 (1 + erf(x / sqrt 2))`.
 ///
@@ -78,5 +78,5 @@ fn gated<P: Protocol>(
     let share = chain.product_plus(part, near, Sum::of([(1 << 29, near)], 0), 30);
     let share = run(mpc, chain, share)?;
     let share = mpc.add(&share, over.share())?;
-    rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: 20, width: x.width() + 1 }), frac)
 }

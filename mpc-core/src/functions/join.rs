@@ -3,7 +3,7 @@
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
 use super::{radix::sort_rows, view};
-use crate::{Error, Finish, Linear, Product, Protocol, Result, SecretTensor, ShareTensor};
+use crate::{Error, Finish, Format, Linear, Product, Protocol, Result, SecretTensor, ShareTensor};
 
 /// Most bits of a key, and the number that [`join_keys`] makes: two more mark a row's table and find equal keys.
 pub const JOIN_KEY_BITS: u32 = 60;
@@ -150,8 +150,8 @@ pub fn join<P: Protocol>(
     Ok(Joined {
         left: split(mpc, left_words.as_ref(), 0, left.columns, most)?,
         right: split(mpc, right_words.as_ref(), start, right.columns, most)?,
-        matched: SecretTensor::new(matched, 0, 2),
-        pairs: SecretTensor::new(pairs, 0, 32),
+        matched: SecretTensor::new(matched, Format::integer(2)),
+        pairs: SecretTensor::new(pairs, Format::integer(32)),
         kind,
     })
 }
@@ -349,7 +349,7 @@ fn split<P: Protocol>(
             _ => zeros(mpc, shape)?,
         };
         start += words;
-        columns.push(SecretTensor::new(share, column.frac(), column.width()));
+        columns.push(SecretTensor::new(share, column.format()));
     }
     Ok(columns)
 }
@@ -368,8 +368,8 @@ fn without_rows<P: Protocol>(
     Ok(Joined {
         left: split(mpc, None, 0, left.columns, 0)?,
         right: split(mpc, None, 0, right.columns, 0)?,
-        matched: SecretTensor::new(zeros(mpc, Shape::new([0])?)?, 0, 2),
-        pairs: SecretTensor::new(zeros(mpc, Shape::new([1])?)?, 0, 32),
+        matched: SecretTensor::new(zeros(mpc, Shape::new([0])?)?, Format::integer(2)),
+        pairs: SecretTensor::new(zeros(mpc, Shape::new([1])?)?, Format::integer(32)),
         kind,
     })
 }

@@ -8,7 +8,7 @@ use super::{
     rescale,
     tables::LOG,
 };
-use crate::{Protocol, Result, SecretTensor};
+use crate::{Format, Protocol, Result, SecretTensor};
 
 /// Most fraction bits.
 const MOST: u32 = 40;
@@ -56,5 +56,5 @@ pub fn log<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     let m = LOG.eval(&mut chain, &v, f);
     let m = run(mpc, chain, m)?;
     let share = mpc.combine(&[(1, &m), (1, &looked.low[1]), (1, &looked.high[1])], 0)?;
-    rescale(mpc, &SecretTensor::new(share, f, f + 7), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: f, width: f + 7 }), frac)
 }

@@ -9,8 +9,8 @@ use super::{
     values::secret,
 };
 use crate::{
-    Arg, Compare, Error, Finish, Linear, MOST_DROPPED, Operand, Product, Protocol, PublicTensor,
-    Result, SecretTensor, ShareTensor, Then,
+    Arg, Compare, Error, Finish, Format, Linear, MOST_DROPPED, Operand, Product, Protocol,
+    PublicTensor, Result, SecretTensor, ShareTensor, Then,
 };
 
 /// One product of [`multiply`].
@@ -128,8 +128,7 @@ pub fn multiply<P: Protocol>(
         shares.push(next.ok_or_else(|| no_answer("multiply"))?);
     }
     relu_rest(mpc, &plans, &mut shares)?;
-    let result =
-        |(share, plan): (P::Share, &Plan<P>)| SecretTensor::new(share, plan.frac, plan.width);
+    let result = |(share, plan): (P::Share, &Plan<P>)| SecretTensor::new(share, plan.format);
     Ok(shares.into_iter().zip(&plans).map(result).collect())
 }
 
@@ -148,9 +147,8 @@ pub(crate) fn terms(op: &Bilinear, lhs: &Shape, rhs: &Shape) -> usize {
 /// The steps of one member of [`multiply`].
 struct Plan<P: Protocol> {
     op: Bilinear,
-    frac: u32,
+    format: Format,
     drop: u32,
-    width: u32,
     /// A ReLU that is not fused with the product.
     relu: bool,
     work: Work<P>,
@@ -179,7 +177,7 @@ fn plan<P: Protocol>(mpc: &P, job: &Multiply<'_, P>) -> Result<Plan<P>> {
         _ => (owned(job.lhs), owned(job.rhs)),
     };
     job.op.output_shape(Arg::from(&lhs).shape(), Arg::from(&rhs).shape())?;
-    let width = job.width(drop);
+    let format = Format { frac, width: job.width(drop) };
     let mut relu = job.relu;
     let summand = match job.summand {
         None => None,
@@ -208,7 +206,7 @@ fn plan<P: Protocol>(mpc: &P, job: &Multiply<'_, P>) -> Result<Plan<P>> {
             Work::Local(with_summand(mpc, product, summand, drop)?)
         }
     };
-    Ok(Plan { op: job.op.clone(), frac, drop, width, relu, work })
+    Ok(Plan { op: job.op.clone(), format, drop, relu, work })
 }
 
 fn owned<P: Protocol>(x: Arg<'_, P>) -> Operand<P> {
@@ -272,7 +270,7 @@ fn relu_rest<P: Protocol>(mpc: &mut P, plans: &[Plan<P>], shares: &mut [P::Share
     let lists: Vec<_> = values.iter().map(|(x, _)| [*x]).collect();
     let jobs = values.iter().zip(&lists).map(|((value, plan), list)| Compare {
         value: *value,
-        width: plan.width,
+        width: plan.format.width,
         then: Then::not_negative(list),
     });
     let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;

@@ -3,7 +3,7 @@
 use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, View, Window};
 
 use super::{permute, reshape, slice, windows};
-use crate::{Error, Largest, Linear, Protocol, Result, SecretTensor};
+use crate::{Error, Format, Largest, Linear, Protocol, Result, SecretTensor};
 
 /// The largest element under each position of a window: `[.., H, W]` to `[.., OH, OW]`. A border
 /// never wins.
@@ -148,7 +148,7 @@ fn bordered<P: Protocol>(mpc: &P, x: &SecretTensor<P>, window: Window) -> Result
     let value = (1u64 << (x.width().min(63) - 1)).wrapping_neg();
     mutant!("max pool: a border of zeros", value = 0);
     let share = mpc.linear(&Linear::View(&View::Pad { before, after, value }), x.share())?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// The maximum under a window that is one element high or wide, and who won.
@@ -178,7 +178,7 @@ fn along<P: Protocol>(
     let want = Largest { choices: keep, ..Largest::default() };
     let found = mpc.max_first(taps.share(), (x.width() + 1).min(64), want)?;
     let best = mpc.linear(&Linear::View(&View::Reshape(Shape::new(out)?)), &found.largest)?;
-    Ok((SecretTensor::new(best, x.frac(), x.width()), found.choices))
+    Ok((SecretTensor::new(best, x.format()), found.choices))
 }
 
 /// The gradient of [`along`] for an operand of a shape.
@@ -204,7 +204,7 @@ fn back_along<P: Protocol>(
     let first = Shape::new(if wide { vec![1, oh, ow] } else { [&[1], dims].concat() })?;
     let first = reshape(mpc, gradient, &first)?;
     let share = mpc.max_first_gradient(first.share(), winners)?;
-    let parts = SecretTensor::new(share, gradient.frac(), gradient.width());
+    let parts = SecretTensor::new(share, gradient.format());
     let parts = reshape(mpc, &parts, &Shape::new([taps, planes, oh, ow])?)?;
     let axis = usize::from(wide);
     let tiles = window.stride[axis] == taps && window.dilation[axis] == 1;
@@ -218,7 +218,7 @@ fn back_along<P: Protocol>(
     let spread = Bilinear::ConvInputGrad { spec: ConvSpec::new(*window), input: [h, w] };
     let code = mpc.engine().upload(one_tap_each(window)?)?;
     let share = mpc.linear(&Linear::TimesPublic(&spread, &code), parts.share())?;
-    reshape(mpc, &SecretTensor::new(share, gradient.frac(), 64), shape)
+    reshape(mpc, &SecretTensor::new(share, Format::words(gradient.frac())), shape)
 }
 
 /// Kernels `[taps, 1, kh, kw]` of which each has one tap.

@@ -4,7 +4,7 @@ use super::{
     Multiply, add_scalar, arithmetic::encode_scalar, exp, inv_sqrt, log, mul, mul_scalar, multiply,
     reciprocal, rescale, sqrt, where_positive,
 };
-use crate::{Error, Protocol, Result, SecretTensor};
+use crate::{Error, Format, Protocol, Result, SecretTensor};
 use ring_arith::Bilinear;
 
 /// `x^n` for a public integer.
@@ -138,7 +138,7 @@ pub fn polynomial<P: Protocol>(
         false => rest.iter().zip(&powers).map(|(&c, p)| (c as u64, p.share())).collect(),
     };
     let sum = mpc.combine(&terms, (constant as u64) << frac)?;
-    rescale(mpc, &SecretTensor::new(sum, 2 * frac, 63), frac)
+    rescale(mpc, &SecretTensor::new(sum, Format { frac: 2 * frac, width: 63 }), frac)
 }
 
 /// `x, x^2, .., x^n`: each level multiplies the highest power so far with all of them.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
 
 use crate::{
-    Error, Finish, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareBits,
+    Error, Finish, Format, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareBits,
     ShareTensor, Term,
     functions::sort::ordered,
     shuffle::{join_columns, split_columns},
@@ -49,8 +49,11 @@ pub(super) fn sort_rows<P: Protocol>(
         return by_radix(mpc, keys, bits, columns);
     }
     let parts = split_columns(mpc, columns)?;
-    let keys = SecretTensor::new(keys.clone(), 0, bits + 1);
-    let parts = parts.into_iter().map(|part| SecretTensor::new(part, 0, 64)).collect::<Vec<_>>();
+    let keys = SecretTensor::new(keys.clone(), Format::integer(bits + 1));
+    let parts = parts
+        .into_iter()
+        .map(|part| SecretTensor::new(part, Format::integer(64)))
+        .collect::<Vec<_>>();
     let all: Vec<_> = (0..rows).collect();
     let sorted = ordered(mpc, &keys, &parts.iter().collect::<Vec<_>>(), 0, &all)?;
     let parts = sorted.columns.into_iter().map(|part| part.share().clone()).collect();

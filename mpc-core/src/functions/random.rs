@@ -10,7 +10,7 @@ use super::{
     add, add_scalar, arithmetic::no_answer, broadcast, compare::lt, fixed::LEAST, log, mul, neg,
     not, radix::prefix_sums, reshape, slice, sqrt, sub, sum, trig::sines_of_turns,
 };
-use crate::{Error, Protocol, Result, SecretTensor};
+use crate::{Error, Format, Protocol, Result, SecretTensor};
 
 /// Independent numbers, uniform among the multiples of `2^-frac` in `[0, 1)`.
 ///
@@ -31,7 +31,7 @@ pub fn uniform<P: Protocol>(mpc: &mut P, shape: &Shape, frac: u32) -> Result<Sec
     let weights: Vec<u64> = (0..width).map(|bit| 1 << bit).collect();
     let sums = mpc.bit_sums(&[(&bits, &[&weights[..]])])?;
     let share = sums.into_iter().flatten().next().ok_or_else(|| no_answer("bit sums"))?;
-    Ok(SecretTensor::new(share, frac, frac + 1))
+    Ok(SecretTensor::new(share, Format { frac, width: frac + 1 }))
 }
 
 /// Independent integers, 1 with the probability that `p` has at the same place, and 0 else. A `p` of at most 0 is never, one of
@@ -153,7 +153,7 @@ fn running_sums<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTenso
     let lines = reshape(mpc, x, &Shape::new([x.shape().len() / n.max(1), n])?)?;
     let sums = prefix_sums(mpc, lines.share())?;
     let width = x.width() + n.next_power_of_two().trailing_zeros();
-    reshape(mpc, &SecretTensor::new(sums, x.frac(), width.min(64)), x.shape())
+    reshape(mpc, &SecretTensor::new(sums, x.format().with_width(width.min(64))), x.shape())
 }
 
 /// The shape of two tensors of a shape, one after the other.

@@ -7,7 +7,7 @@ use super::{
     rescale,
     tables::{INV_SQRT, RECIPROCAL, SQRT},
 };
-use crate::{Arg, Error, Protocol, Result, SecretTensor};
+use crate::{Arg, Error, Format, Protocol, Result, SecretTensor};
 
 /// `1 / x`.
 ///
@@ -155,7 +155,7 @@ fn inverse<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, signed: bool) -> Resul
         }
     };
     let share = run(mpc, chain, y)?;
-    rescale(mpc, &SecretTensor::new(share, f, 2 * f + 3), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: f, width: 2 * f + 3 }), frac)
 }
 
 /// `numerator / x`.
@@ -184,7 +184,7 @@ fn quotient<P: Protocol>(
     chain.set_mode(results);
     let y = chain.product(part, scale, f);
     let share = run(mpc, chain, y)?;
-    rescale(mpc, &SecretTensor::new(share, f, 64 - f), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: f, width: 64 - f }), frac)
 }
 
 /// `sqrt(x)`.
@@ -283,7 +283,7 @@ fn root<P: Protocol>(
     let y = chain.product(r, r1, plan.drop);
     let share = run(mpc, chain, y)?;
     let width = if inverse { out + f.div_ceil(2) + 3 } else { (n + f).div_ceil(2) + 2 };
-    Ok(SecretTensor::new(share, out, width))
+    Ok(SecretTensor::new(share, Format { frac: out, width }))
 }
 
 /// Most fraction bits of an inverse root and of its operand.

@@ -12,7 +12,8 @@ use super::{
     tables::INV_SQRT,
 };
 use crate::{
-    Error, Finish, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareTensor, Sum,
+    Error, Finish, Format, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareTensor,
+    Sum,
 };
 
 /// Words as `high * 2^cut + low`, the low limb up to `2^cut` and of either sign.
@@ -70,7 +71,7 @@ pub fn sum_squares<P: Protocol>(
         let rest = mpc.combine(&[(twice, &mixed), (1, &low)], 0)?;
         mpc.add(&high, &rest)?
     };
-    reshape(mpc, &SecretTensor::new(share, f, 63), &kept)
+    reshape(mpc, &SecretTensor::new(share, Format { frac: f, width: 63 }), &kept)
 }
 
 /// The bit from which on [`normalize`] cuts words.
@@ -200,15 +201,15 @@ pub fn normalize_watched<P: Protocol>(
         let beyond = |mean: f64| -> Result<SecretTensor<P>> {
             let end = ratio * f64::from(61).exp2() / (mean * count as f64).sqrt() / gain;
             let word = mpc.linear(&Linear::Shift((end as u64).wrapping_neg()), &factor)?;
-            Ok(SecretTensor::new(word, 0, 63))
+            Ok(SecretTensor::new(word, Format::integer(63)))
         };
         Some([beyond(ends[0])?, beyond(ends[1])?])
     } else {
         None
     };
-    let wide = broadcast(mpc, &SecretTensor::new(factor, 0, 62), rows.shape())?;
+    let wide = broadcast(mpc, &SecretTensor::new(factor, Format::integer(62)), rows.shape())?;
     let share = product(mpc, distance.share(), wide.share(), 61 - half - x.frac())?;
-    let rows = SecretTensor::new(share, x.frac(), x.frac() + half + 3);
+    let rows = SecretTensor::new(share, x.format().with_width(x.frac() + half + 3));
     Ok(Normalized { rows: reshape(mpc, &rows, x.shape())?, faint })
 }
 
@@ -250,7 +251,7 @@ fn centred_at_once<P: Protocol>(
         (both.remove(0), high)
     };
     let limbs = Limbs::below(mpc, &distance, high, CUT)?;
-    let distance = SecretTensor::new(distance, rows.frac(), rows.width() + 2);
+    let distance = SecretTensor::new(distance, rows.format().with_width(rows.width() + 2));
     Ok(Centred { distance, limbs, gain })
 }
 
@@ -266,9 +267,11 @@ fn centred<P: Protocol>(mpc: &mut P, rows: &SecretTensor<P>, count: usize) -> Re
     let (high_total, low_total) = (total(mpc, &high)?, total(mpc, &low)?);
     let jobs = [(&high_total, drop - CUT), (&low_total, drop), (&high_total, drop)];
     let [most, rest, high_mean] = three(truncated(mpc, &jobs)?)?;
-    let mean = SecretTensor::new(mpc.add(&most, &rest)?, rows.frac(), rows.width() + 1);
+    let mean =
+        SecretTensor::new(mpc.add(&most, &rest)?, rows.format().with_width(rows.width() + 1));
     let distance = sub(mpc, rows, &mean)?;
-    let high_mean = broadcast(mpc, &SecretTensor::new(high_mean, 0, 64), rows.shape())?;
+    let high_mean =
+        broadcast(mpc, &SecretTensor::new(high_mean, Format::integer(64)), rows.shape())?;
     let high = mpc.sub(&high, high_mean.share())?;
     let limbs = Limbs::below(mpc, distance.share(), high, CUT)?;
     Ok(Centred { distance, limbs, gain: 1.0 })
@@ -308,7 +311,8 @@ impl<P: Protocol> Sums<P> {
         let constant = constant / f64::from(2 * CUT).exp2();
         // Two of the terms may be rounded down: a negative sum would count as large.
         let coarse = mpc.combine(&terms, constant.round() as u64 + 3)?;
-        let [fine, coarse] = [fine, coarse].map(|share| SecretTensor::new(share, 0, 63));
+        let [fine, coarse] =
+            [fine, coarse].map(|share| SecretTensor::new(share, Format::integer(63)));
         Ok(Self { fine, coarse })
     }
 }
@@ -332,7 +336,7 @@ fn factor<P: Protocol>(mpc: &mut P, sums: &Sums<P>, ratio: f64) -> Result<P::Sha
         return Err(no_answer("bit sums"));
     };
     let part = |mpc: &P, x: &P::Share, start| -> Result<P::Share> {
-        let x = SecretTensor::new(x.clone(), 0, 64);
+        let x = SecretTensor::new(x.clone(), Format::integer(64));
         Ok(slice(mpc, &x, 0, start, start + groups, 1)?.share().clone())
     };
     let large = part(mpc, large, groups)?;

@@ -17,7 +17,7 @@ use crate::{Error, Linear, Protocol, Result, SecretTensor};
 /// As [`reshape`].
 pub fn view<P: Protocol>(mpc: &P, x: &SecretTensor<P>, view: &View) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::View(view), x.share())?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// The same numbers under another shape of equal length.
@@ -174,7 +174,7 @@ pub fn concat<P: Protocol>(
     }
     let shares: Vec<_> = xs.iter().map(|x| x.share()).collect();
     let width = xs.iter().map(|x| x.width()).max().unwrap_or(64);
-    Ok(SecretTensor::new(mpc.concat(&shares, axis)?, first.frac(), width))
+    Ok(SecretTensor::new(mpc.concat(&shares, axis)?, first.format().with_width(width)))
 }
 
 /// Sums over axes, which stay with length 1.
@@ -187,7 +187,7 @@ pub fn concat<P: Protocol>(
 pub fn sum<P: Protocol>(mpc: &P, x: &SecretTensor<P>, axes: &[usize]) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::Sum(axes), x.share())?;
     let terms = axes.iter().filter_map(|&a| x.shape().dims().get(a)).product();
-    Ok(SecretTensor::new(share, x.frac(), x.width() + doublings(terms)))
+    Ok(SecretTensor::new(share, x.format().with_width(x.width() + doublings(terms))))
 }
 
 /// `[.., H, W]` to `[.., OH, OW]`: sums under each position of a window.
@@ -204,7 +204,7 @@ pub fn window_sum<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let share = mpc.linear(&Linear::WindowSum(&window), x.share())?;
     let terms = window.kernel.iter().product();
-    Ok(SecretTensor::new(share, x.frac(), x.width() + doublings(terms)))
+    Ok(SecretTensor::new(share, x.format().with_width(x.width() + doublings(terms))))
 }
 
 /// Means over axes, which stay with length 1.

@@ -21,7 +21,7 @@ pub fn shuffle<P: Protocol>(
         return Err(Error::unanswered("shuffle"));
     }
     let moved = moved.into_iter().zip(tensors);
-    Ok(moved.map(|(share, x)| SecretTensor::new(share, x.frac(), x.width())).collect())
+    Ok(moved.map(|(share, x)| SecretTensor::new(share, x.format())).collect())
 }
 
 #[cfg(test)]

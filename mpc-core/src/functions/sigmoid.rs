@@ -9,7 +9,8 @@ use super::{
     tables::{ERF, RECIPROCAL},
 };
 use crate::{
-    Chain, Compare, Compared, Protocol, Result, SecretTensor, Sum, Then, TruncationMode, Value,
+    Chain, Compare, Compared, Format, Protocol, Result, SecretTensor, Sum, Then, TruncationMode,
+    Value,
 };
 
 /// Beyond 20 the logistic function is at its limits.
@@ -44,7 +45,7 @@ pub fn sigmoid<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTe
     let flipped = Sum::combined([(MINUS_TWO, &half)], 1 << 20);
     let share = plus_where(&mut chain, half, &parts, flipped);
     let share = run(mpc, chain, share)?;
-    rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: 20, width: 22 }), frac)
 }
 
 /// `tanh(x)`.
@@ -75,7 +76,7 @@ pub fn tanh<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let flipped = Sum::combined([(MINUS_TWO, &positive)], 0);
     let share = plus_where(&mut chain, positive, &parts, flipped);
     let share = run(mpc, chain, share)?;
-    rescale(mpc, &SecretTensor::new(share, 20, 22), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: 20, width: 22 }), frac)
 }
 
 /// `x sigmoid(x)`.
@@ -112,7 +113,7 @@ pub fn silu<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTenso
     let near = chain.product(logistic, near, bits);
     let near = run(mpc, chain, near)?;
     let share = mpc.add(&near, &parts.over)?;
-    rescale(mpc, &SecretTensor::new(share, 20, x.width() + 1), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: 20, width: x.width() + 1 }), frac)
 }
 
 const MINUS_TWO: u64 = 2u64.wrapping_neg();
@@ -220,5 +221,5 @@ pub fn erf<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor
     chain.set_mode(mpc.truncation());
     let share = chain.product(ratio, near, 30);
     let share = run(mpc, chain, share)?;
-    rescale(mpc, &SecretTensor::new(share, 20, 23), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: 20, width: 23 }), frac)
 }

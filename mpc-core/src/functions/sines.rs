@@ -7,7 +7,9 @@
 
 use std::borrow::Cow;
 
-use crate::{Ends, Line, Protocol, Result, SecretTensor, TrigSum, TrigTerm, TruncationMode};
+use crate::{
+    Ends, Format, Line, Protocol, Result, SecretTensor, TrigSum, TrigTerm, TruncationMode,
+};
 
 /// A function as a sum of sines and cosines, if the protocol has a form for it. Operand and result have 20 fraction
 /// bits.
@@ -18,7 +20,7 @@ pub(super) fn by_sines<P: Protocol>(
     width: u32,
 ) -> Result<Option<SecretTensor<P>>> {
     let share = mpc.trig_sum(x.share(), x.width(), function)?;
-    Ok(share.map(|share| SecretTensor::new(share, 20, width)))
+    Ok(share.map(|share| SecretTensor::new(share, Format { frac: 20, width })))
 }
 
 /// The sine of angles in units of `2^-64` turns, with `frac` fraction bits that are rounded in a mode.

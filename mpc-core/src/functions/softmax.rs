@@ -16,7 +16,7 @@ use super::{
     tables::{LOG, RECIPROCAL},
 };
 use crate::{
-    Chain, Compare, Compared, Linear, Profile, Protocol, Result, SecretTensor, Sum, Then,
+    Chain, Compare, Compared, Format, Linear, Profile, Protocol, Result, SecretTensor, Sum, Then,
     TruncationMode, Value,
 };
 
@@ -81,12 +81,13 @@ pub fn softmax<P: Protocol>(
     // 1 / sum = r * scale / 2^(powers + 1)
     let inverse = chain.product(r, scale, row.powers + 1 + INVERSE - terms.inverse);
     let inverse = run(mpc, chain, inverse)?;
-    let inverse = SecretTensor::new(inverse, terms.inverse, terms.inverse + 2);
+    let inverse =
+        SecretTensor::new(inverse, Format { frac: terms.inverse, width: terms.inverse + 2 });
     let inverse = broadcast(mpc, &inverse, x.shape())?;
     let out = frac.min(terms.inverse);
     let drop = terms.frac + terms.inverse - out;
     let share = product(mpc, row.exponentials.share(), inverse.share(), drop)?;
-    rescale(mpc, &SecretTensor::new(share, out, out + 2), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: out, width: out + 2 }), frac)
 }
 
 /// `x - ln(sum(e^x))` along an axis, without taking the logarithm of a softmax.
@@ -122,7 +123,7 @@ pub fn log_softmax<P: Protocol>(
     let missed = (1..).zip(&row.missed).map(|(k, missed)| (step(k), missed));
     let terms: Vec<_> = std::iter::once((1, &m)).chain(missed).collect();
     let share = mpc.combine(&terms, multiple(1 + row.powers))?;
-    let logs = SecretTensor::new(share, 20, 27);
+    let logs = SecretTensor::new(share, Format { frac: 20, width: 27 });
     let share = sub(mpc, &row.distance, &logs)?;
     rescale(mpc, &share, frac)
 }
@@ -226,7 +227,7 @@ fn pair_by_pair<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretT
     let job = Compare { value: &won, width, then: Then::not_negative(&words) };
     let chosen = mpc.compare_one(job)?.into_word()?;
     let share = mpc.linear(&Linear::Sum(&[0]), &chosen)?;
-    Ok(SecretTensor::new(share, x.frac(), x.width()))
+    Ok(SecretTensor::new(share, x.format()))
 }
 
 /// Compares sums with `2, 4, .., 2^powers`: the power of two that brings them to `2^powers` and more, and

@@ -9,8 +9,8 @@ use super::{
     permute, radix,
 };
 use crate::{
-    Compare, Error, Linear, Protocol, Result, SecretTensor, ShareTensor, Then, TruncationMode,
-    tournament::positions,
+    Compare, Error, Format, Linear, Protocol, Result, SecretTensor, ShareTensor, Then,
+    TruncationMode, tournament::positions,
 };
 
 /// The numbers along an axis in rising order.
@@ -33,7 +33,7 @@ use crate::{
 pub fn sort<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>, axis: usize) -> Result<SecretTensor<P>> {
     let k = length("sort", x, axis)?;
     if let Some(sorted) = by_bits(mpc, x, axis, &[x.share()], 0)?.and_then(|mut all| all.pop()) {
-        return Ok(SecretTensor::new(sorted, x.frac(), x.width()));
+        return Ok(SecretTensor::new(sorted, x.format()));
     }
     let all: Vec<_> = (0..k).collect();
     chosen(mpc, x, axis, &all)
@@ -100,10 +100,10 @@ pub fn sort_with<P: Protocol>(
     if let Some(sorted) = by_bits(mpc, keys, axis, &tensors, columns.len())? {
         let mut sorted = sorted.into_iter();
         let mut next = || sorted.next().ok_or_else(|| Error::unanswered("sort"));
-        let keys = SecretTensor::new(next()?, keys.frac(), keys.width());
+        let keys = SecretTensor::new(next()?, keys.format());
         let bits = k.next_power_of_two().trailing_zeros();
-        let places = SecretTensor::new(next()?, 0, bits + 1);
-        let moved = columns.iter().map(|x| Ok(SecretTensor::new(next()?, x.frac(), x.width())));
+        let places = SecretTensor::new(next()?, Format::integer(bits + 1));
+        let moved = columns.iter().map(|x| Ok(SecretTensor::new(next()?, x.format())));
         return Ok(Sorted { keys, places, columns: moved.collect::<Result<_>>()? });
     }
     let all: Vec<_> = (0..k).collect();
@@ -166,7 +166,7 @@ pub(super) fn chosen<P: Protocol>(
         exchange(mpc, &stage, &mut nodes, width, None)?;
     }
     let share = taken(mpc, &nodes[0], wanted)?;
-    turn.apply(mpc, &SecretTensor::new(share, x.frac(), x.width()))
+    turn.apply(mpc, &SecretTensor::new(share, x.format()))
 }
 
 /// [`Sorted`] at some places of the order.
@@ -212,11 +212,11 @@ pub(super) fn ordered<P: Protocol>(
     } else {
         (first, next()?)
     };
-    let back = |share, frac, width| turn.apply(mpc, &SecretTensor::new(share, frac, width));
-    let moved = columns.iter().map(|column| back(next()?, column.frac(), column.width()));
+    let back = |share, format| turn.apply(mpc, &SecretTensor::new(share, format));
+    let moved = columns.iter().map(|column| back(next()?, column.format()));
     let columns = moved.collect::<Result<_>>()?;
-    let keys = back(sorted, keys.frac(), keys.width())?;
-    Ok(Sorted { keys, places: back(places, 0, bits + 1)?, columns })
+    let keys = back(sorted, keys.format())?;
+    Ok(Sorted { keys, places: back(places, Format::integer(bits + 1))?, columns })
 }
 
 /// The columns of rows in the rising order of their keys, whose differences are below `2^(width - 1)` in magnitude, by

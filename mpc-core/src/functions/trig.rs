@@ -7,7 +7,7 @@ use super::{
     sines::sine,
     tables::SIN,
 };
-use crate::{Compare, Protocol, Result, SecretTensor, ShareTensor, Then};
+use crate::{Compare, Format, Protocol, Result, SecretTensor, ShareTensor, Then};
 
 /// `sin(x)`.
 ///
@@ -75,7 +75,7 @@ fn sine_of_turns<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let mode = mpc.truncation();
     if let Some(share) = mpc.trig_sum(turn, 64, &sine(f, mode))? {
-        return rescale(mpc, &SecretTensor::new(share, f, f + 3), frac);
+        return rescale(mpc, &SecretTensor::new(share, Format { frac: f, width: f + 3 }), frac);
     }
     const QUARTER: u64 = 1 << 62;
     // Where |turn| > 1/4: sin(1/2 - turn) instead, which is turn - (2 turn + 1/2).
@@ -94,5 +94,5 @@ fn sine_of_turns<P: Protocol>(
     let folded = chain.input(&folded);
     let share = SIN.eval(&mut chain, &folded.into(), f, mode);
     let share = run(mpc, chain, share)?;
-    rescale(mpc, &SecretTensor::new(share, f, f + 3), frac)
+    rescale(mpc, &SecretTensor::new(share, Format { frac: f, width: f + 3 }), frac)
 }

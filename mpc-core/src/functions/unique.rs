@@ -7,7 +7,7 @@ use super::{
     radix::sort_rows,
     sort,
 };
-use crate::{Error, Linear, Protocol, Result, SecretTensor, ShareTensor};
+use crate::{Error, Format, Linear, Protocol, Result, SecretTensor, ShareTensor};
 
 /// The distinct numbers of a row in rising order; zeros follow.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ pub fn unique<P: Protocol>(
         None => [values, counts],
     };
     Ok(Unique {
-        values: SecretTensor::new(values, x.frac(), x.width()),
-        counts: SecretTensor::new(counts, 0, 33),
-        distinct: SecretTensor::new(distinct, 0, 33),
+        values: SecretTensor::new(values, x.format()),
+        counts: SecretTensor::new(counts, Format::integer(33)),
+        distinct: SecretTensor::new(distinct, Format::integer(33)),
     })
 }
 

@@ -3,7 +3,7 @@
 use net::Party;
 use ring_arith::{Engine, EngineTensor, FixedPoint, FracBits, Shape, Tensor};
 
-use crate::{Arg, Error, Protocol, PublicTensor, Result, SecretTensor, Words};
+use crate::{Arg, Error, Format, Protocol, PublicTensor, Result, SecretTensor, Words};
 
 /// The width that the encoding guarantees: `|word| < 2^62`.
 const ENCODED_WIDTH: u32 = 63;
@@ -126,7 +126,8 @@ pub fn inputs<P: Protocol>(
         }
     };
     let shares = mpc.input(owner, shapes, words.as_deref())?;
-    let secret = |share| SecretTensor::new(share, frac.bits(), ENCODED_WIDTH);
+    let secret =
+        |share| SecretTensor::new(share, Format { frac: frac.bits(), width: ENCODED_WIDTH });
     Ok(shares.into_iter().map(secret).collect())
 }
 
@@ -138,7 +139,7 @@ pub fn inputs<P: Protocol>(
 /// # Errors
 /// [`ring_arith::Error::Device`] if the engine failed.
 pub fn constant<P: Protocol>(mpc: &P, x: &PublicTensor<P>) -> Result<SecretTensor<P>> {
-    Ok(SecretTensor::new(mpc.constant(x.words())?, x.frac(), x.width()))
+    Ok(SecretTensor::new(mpc.constant(x.words())?, x.format()))
 }
 
 /// A secret operand unchanged, a public one as a constant.

@@ -7,7 +7,7 @@
 //! `2^62`.
 
 use mpc_core::{
-    Finish, Linear, Product, Protocol, SecretTensor, ShareTensor, TruncationMode, functions,
+    Finish, Format, Linear, Product, Protocol, SecretTensor, ShareTensor, TruncationMode, functions,
 };
 use ring_arith::{Bilinear, Shape, View};
 
@@ -53,8 +53,9 @@ pub(crate) fn confine<P: Protocol>(
     }
     let words: Vec<_> = raised.iter().map(|(share, drop)| (share, *drop)).collect();
     let shares = mpc.truncate(&words, TruncationMode::Default)?;
-    let tensor =
-        |(share, &(_, bits, frac)): (_, &Confined<'_, P>)| SecretTensor::new(share, frac, bits + 1);
+    let tensor = |(share, &(_, bits, frac)): (_, &Confined<'_, P>)| {
+        SecretTensor::new(share, Format { frac, width: bits + 1 })
+    };
     Ok(shares.into_iter().zip(jobs).map(tensor).collect())
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn factors<P: Protocol>(
     sizes.extend(whole_parts.iter().map(|part| (1, part)));
     let limit = (LARGEST_NORM * f64::from(NORM).exp2()) as u64;
     let beyond = mpc.combine(&sizes, limit.wrapping_neg())?;
-    let fits = functions::is_negative(mpc, &SecretTensor::new(beyond, 0, 56))?;
+    let fits = functions::is_negative(mpc, &SecretTensor::new(beyond, Format::integer(56)))?;
     let mut terms = vec![];
     let norm_squares = inner(mpc, &norms.iter().map(|norm| (norm, norm)).collect::<Vec<_>>())?;
     terms.extend(norm_squares.iter().map(|square| (1u64 << (SQUARE - 2 * NORM), square)));
@@ -98,13 +99,13 @@ pub(crate) fn factors<P: Protocol>(
     }
     let square = mpc.combine(&terms, 0)?;
     let square = times(mpc, &square, fits.share())?;
-    let square = SecretTensor::new(square, SQUARE, SQUARE + 2 * NORM + 4);
+    let square = SecretTensor::new(square, Format { frac: SQUARE, width: SQUARE + 2 * NORM + 4 });
     let factor = functions::inv_sqrt_to(mpc, &square, FACTOR)?;
     let factor = functions::clamp(mpc, &factor, None, Some(1.0))?;
     let share = times(mpc, factor.share(), fits.share())?;
     let units = Shape::new([share.shape().len()])?;
     let share = mpc.linear(&Linear::View(&View::Reshape(units)), &share)?;
-    Ok(SecretTensor::new(share, FACTOR, FACTOR + 2))
+    Ok(SecretTensor::new(share, Format { frac: FACTOR, width: FACTOR + 2 }))
 }
 
 /// The bits to which words are confined if `len` of them are squared and added up. With all of them at the
@@ -154,7 +155,7 @@ fn norms_of_pairs<P: Protocol>(
         return Ok(vec![]);
     }
     let all = mpc.concat(&squares.iter().collect::<Vec<_>>(), 0)?;
-    let roots = functions::sqrt(mpc, &SecretTensor::new(all, ROOTED, 63))?;
+    let roots = functions::sqrt(mpc, &SecretTensor::new(all, Format { frac: ROOTED, width: 63 }))?;
     let roots = functions::rescale(mpc, &roots, ROOTED / 2)?;
     let roots = mpc.combine(&[(1, roots.share())], ROUNDED)?;
     let units = squares[0].shape().len();
@@ -181,7 +182,7 @@ fn norms_of_pairs<P: Protocol>(
 /// The product of words modulo `2^64`; one round.
 fn times<P: Protocol>(mpc: &mut P, x: &P::Share, y: &P::Share) -> Result<P::Share> {
     let shape = x.shape().clone();
-    let y = functions::broadcast(mpc, &SecretTensor::new(y.clone(), 0, 64), &shape)?;
+    let y = functions::broadcast(mpc, &SecretTensor::new(y.clone(), Format::integer(64)), &shape)?;
     let job = Product::new(Bilinear::Mul, x, y.share(), Finish::Raw);
     Ok(only(mpc.products(&[job])?)?.share)
 }
@@ -227,7 +228,8 @@ mod tests {
             let shapes = given.each_ref().map(|x| x.shape().clone());
             let mine = (mpc.me() == Party(0)).then_some(&given[..]);
             let shares = mpc.input(Party(0), &shapes, mine)?;
-            let raw: Vec<_> = shares.into_iter().map(|x| SecretTensor::new(x, 24, 64)).collect();
+            let raw: Vec<_> =
+                shares.into_iter().map(|x| SecretTensor::new(x, Format::words(24))).collect();
             let of = |i: usize| (&raw[i], bits_for(LENGTHS[i]), FRACS[i]);
             let confined = confine(mpc, &[of(0), of(1), of(2)]).unwrap();
             let factors = factors(mpc, &confined, 1).unwrap();
@@ -260,7 +262,7 @@ mod tests {
             session.transport = Box::new(metered);
             let mut mpc = Rss::new(session, CpuEngine::new(1))?;
             let x = mpc.constant(&Tensor::new(Shape::new([UNITS, 40])?, vec![1; 40 * UNITS])?)?;
-            let x = SecretTensor::<Mpc>::new(x, 14, 26);
+            let x = SecretTensor::<Mpc>::new(x, Format { frac: 14, width: 26 });
             meter.reset();
             let operands = [x.clone(), x.clone(), x];
             let factors = factors(&mut mpc, &operands, 1).unwrap();

@@ -198,7 +198,10 @@ pub(crate) fn one_hot<P: Protocol>(
     shape: &Shape,
 ) -> Result<SecretTensor<P>> {
     let flat = reshape(mpc, at, &Shape::new([at.shape().len()])?)?;
-    let flat = SecretTensor::new(flat.share().clone(), at.frac(), at.width().min(POSITION_BITS));
+    let flat = SecretTensor::new(
+        flat.share().clone(),
+        at.format().with_width(at.width().min(POSITION_BITS)),
+    );
     let code = f::one_hot(mpc, &flat, count)?;
     reshape(mpc, &code, shape)
 }

@@ -1,8 +1,8 @@
 //! Linear layers: product, bias, residual, truncation and ReLU in one call to the protocol.
 
 use mpc_core::{
-    Finish, Linear, Operand, ProducedBy, Product, ProductOf, Protocol, SecretTensor, ShareTensor,
-    Sums, Term, TruncationMode, functions as f, provided,
+    Finish, Format, Linear, Operand, ProducedBy, Product, ProductOf, Protocol, SecretTensor,
+    ShareTensor, Sums, Term, TruncationMode, functions as f, provided,
 };
 use ring_arith::{Bilinear, Shape, View};
 
@@ -186,7 +186,8 @@ fn settle<P: Protocol>(
     (drop, mode): (u32, TruncationMode),
     produced: ProducedBy<P>,
 ) -> Result<Made<P>> {
-    let value = SecretTensor::new(produced.share, job.frac, job.width(drop, mode));
+    let value =
+        SecretTensor::new(produced.share, Format { frac: job.frac, width: job.width(drop, mode) });
     let (positive, sums) = (produced.kept, produced.sums);
     match (job.finish, &job.mask) {
         (LinearFinish::Mask, Some(Masked::Kept(_))) | (LinearFinish::Relu, _) if drop > 0 => {
@@ -233,7 +234,8 @@ fn local<P: Protocol>(
     let shape = first.shape().clone();
     let mut sum = mpc.combine(&[(1 << shift, &first)], 0)?;
     for (summand, shift) in summands {
-        let summand = f::broadcast(mpc, &SecretTensor::<P>::new(summand, 0, 64), &shape)?;
+        let summand =
+            f::broadcast(mpc, &SecretTensor::<P>::new(summand, Format::words(0)), &shape)?;
         sum = mpc.combine(&[(1, &sum), (1 << shift, summand.share())], 0)?;
     }
     let y = match prepared.drop {
@@ -243,7 +245,7 @@ fn local<P: Protocol>(
     let sums = job.sums.map(|sums| provided::sums(mpc, &y, sums)).transpose()?;
     // A comparison that follows is separate, of the whole value.
     let width = (64 - prepared.drop + u32::from(sums.is_some())).min(64);
-    finished(mpc, job, SecretTensor::new(y, job.frac, width), sums)
+    finished(mpc, job, SecretTensor::new(y, Format { frac: job.frac, width }), sums)
 }
 
 /// A product with a public operand; local.

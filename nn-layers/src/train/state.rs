@@ -1,6 +1,6 @@
 //! The state that goes from step to step.
 
-use mpc_core::{Operand, Protocol, SecretTensor, ShareTensor};
+use mpc_core::{Format, Operand, Protocol, SecretTensor, ShareTensor};
 use ring_arith::{EngineTensor, Shape, Tensor};
 
 use crate::host::decode;
@@ -47,7 +47,7 @@ impl<P: Protocol> State<P> {
                 let reason = format!("expected shape {:?}, got {:?}", spec.shape, share.shape());
                 return Err(Error::Argument { what: "state", name: spec.name.clone(), reason });
             }
-            operands.push(Operand::Secret(SecretTensor::new(share, spec.frac, 64)));
+            operands.push(Operand::Secret(SecretTensor::new(share, Format::words(spec.frac))));
         }
         Ok(Self(operands))
     }

@@ -9,8 +9,8 @@ use std::{env, fs, process};
 use anyhow::{Context, Result, ensure};
 use gpu_kernels::AnyEngine;
 use mpc_core::{
-    Compare, Finish, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor, SplitMix64,
-    Then, TruncationMode,
+    Compare, Finish, Format, Largest, Linear, Product, Protocol, SecretTensor, ShareTensor,
+    SplitMix64, Then, TruncationMode,
     functions::{self, exp, reciprocal, sqrt},
 };
 use net::{Party, Session, launch as parties};
@@ -431,7 +431,7 @@ fn numbers<P: Measurable>(
     let mine = [Tensor::new(shape.clone(), words)?];
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     let share = party::input(mpc, &[shape], mine)?.remove(0);
-    Ok(SecretTensor::new(share, FRAC, 64 - FRAC))
+    Ok(SecretTensor::new(share, Format { frac: FRAC, width: 64 - FRAC }))
 }
 
 /// Keys of as many rows, from a number on.
@@ -454,10 +454,11 @@ fn join<P: Measurable>(mpc: &mut P, rows: usize) -> mpc_core::Result<Run<P>> {
     let mine = [0, rows / 2].map(|first| Tensor::vector(keys_of_rows(first, rows)));
     let mine = (mpc.me() == Party(0)).then_some(&mine[..]);
     let keys = party::input(mpc, &[shape.clone(), shape.clone()], mine)?.into_iter();
-    let keys = keys.map(|share| SecretTensor::<P>::new(share, 0, functions::JOIN_KEY_BITS + 1));
+    let keys = keys
+        .map(|share| SecretTensor::<P>::new(share, Format::integer(functions::JOIN_KEY_BITS + 1)));
     let keys: Vec<_> = keys.collect();
-    let columns =
-        [40, 41, 42, 43].map(|bits| Ok(SecretTensor::<P>::new(secret(mpc, &[rows], bits)?, 0, 64)));
+    let columns = [40, 41, 42, 43]
+        .map(|bits| Ok(SecretTensor::<P>::new(secret(mpc, &[rows], bits)?, Format::words(0))));
     let columns = columns.into_iter().collect::<mpc_core::Result<Vec<_>>>()?;
     Ok(Box::new(move |mpc| {
         let [a, b, c, d] = &columns[..] else { return Err(mpc_core::Error::unanswered("input")) };

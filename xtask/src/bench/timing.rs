@@ -13,7 +13,8 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use mpc_core::privacy::{Recorder, View};
 use mpc_core::{
-    Compare, Finish, Product, Profile, Protocol, SecretTensor, ServerProtocol, SplitMix64, Then,
+    Compare, Finish, Format, Product, Profile, Protocol, SecretTensor, ServerProtocol, SplitMix64,
+    Then,
 };
 use mpc_core::{TruncationMode, functions};
 use net::{Message, PairKey, Party, Session, Transport};
@@ -97,7 +98,7 @@ fn product(
 }
 
 fn number(x: &Share<Tensor>) -> SecretTensor<Mpc> {
-    SecretTensor::new(x.clone(), 20, 44)
+    SecretTensor::new(x.clone(), Format { frac: 20, width: 44 })
 }
 
 /// The cases of this module.

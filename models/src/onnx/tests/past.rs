@@ -1,6 +1,6 @@
 //! Language models that go on from keys and values of earlier steps, in the two forms in which exporters write them.
 
-use mpc_core::{Protocol, SecretTensor, TestWorld};
+use mpc_core::{Format, Protocol, SecretTensor, TestWorld};
 use net::Session;
 use nn_layers::{Caches, Compiled, Graph, HostTensor, PlanOptions, Sizes};
 use prost::Message;
@@ -458,7 +458,7 @@ fn of_steps_on_shares(compiled: impl Fn() -> Compiled + Send + Sync + 'static) -
         for &id in &text() {
             let sizes = Sizes { batch: 1, past: 0 };
             let words = plan.encode_input(0, sizes, &tokens(&[id])).unwrap();
-            ids.push(SecretTensor::new(share(&[words])?.remove(0), 0, 64));
+            ids.push(SecretTensor::new(share(&[words])?.remove(0), Format::integer(64)));
         }
         let (mut caches, mut logits) = (Caches::new(), vec![]);
         for id in ids {

@@ -1,6 +1,6 @@
 //! One step of a running plan.
 
-use mpc_core::{Operand, Protocol, SecretTensor, Sums, functions as f, provided};
+use mpc_core::{Format, Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
 use crate::graph::{Binary, LinearMap, Op, ResultFormat, Sizes, Unary, infer};
@@ -254,7 +254,7 @@ impl<P: Protocol> Step<'_, P> {
         let Some(wanted) = self.sums else { return Ok(value.into()) };
         let sums = Some(provided::sums(mpc, value.share(), wanted)?);
         let width = (value.width() + 1).min(64);
-        let value = SecretTensor::new(value.share().clone(), value.frac(), width);
+        let value = SecretTensor::new(value.share().clone(), value.format().with_width(width));
         Ok(Made::new(value, None, sums))
     }
 
@@ -399,10 +399,13 @@ impl<P: Protocol> Step<'_, P> {
         }
         if parts.is_empty() {
             let x = self.secret(mpc, 0)?;
-            return Ok(SecretTensor::new(x.share().clone(), self.frac, x.width()));
+            return Ok(SecretTensor::new(
+                x.share().clone(),
+                Format { frac: self.frac, width: x.width() },
+            ));
         }
         let shares: Vec<_> = parts.iter().map(SecretTensor::share).collect();
-        Ok(SecretTensor::new(mpc.concat(&shares, axis)?, self.frac, width))
+        Ok(SecretTensor::new(mpc.concat(&shares, axis)?, Format { frac: self.frac, width }))
     }
 
     /// Operations that only move words.
@@ -433,7 +436,7 @@ impl<P: Protocol> Step<'_, P> {
                 let width =
                     x.width().max(66 - (word as i64).unsigned_abs().leading_zeros()).min(64);
                 let y = f::view(mpc, &x, &View::Pad { before, after, value: word })?;
-                return Ok(SecretTensor::new(y.share().clone(), y.frac(), width));
+                return Ok(SecretTensor::new(y.share().clone(), y.format().with_width(width)));
             }
             op => return Err(Error::invalid(op.name(), "cannot be run")),
         };

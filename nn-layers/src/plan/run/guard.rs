@@ -16,7 +16,7 @@ mod part;
 mod recheck;
 
 use mpc_core::{
-    Compare, Linear, Operand, Protocol, SecretTensor, ShareTensor, SplitMix64, Sums, Then,
+    Compare, Format, Linear, Operand, Protocol, SecretTensor, ShareTensor, SplitMix64, Sums, Then,
     functions as f,
 };
 use ring_arith::{Bilinear, Engine, Shape, Tensor, View};
@@ -334,7 +334,7 @@ impl<'a, P: Protocol> Guard<'a, P> {
             });
         }
         let left = mpc.concat(&words.iter().collect::<Vec<_>>(), 0)?;
-        Ok(SecretTensor::new(left, 0, 64))
+        Ok(SecretTensor::new(left, Format::integer(64)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Steps of conversations: what a model reads, and what it writes, behind the positions that servers keep.
 
-use mpc_core::{Deal, Operand, SecretTensor};
+use mpc_core::{Deal, Format, Operand, SecretTensor};
 use nn_layers::{Caches, Observer, Sizes};
 use ring_arith::Shape;
 
@@ -227,7 +227,7 @@ impl Program {
         let numbered = self.plan.step_inputs().zip(inputs);
         let inputs: Vec<_> = numbered
             .map(|(at, share)| {
-                Operand::Secret(SecretTensor::new(share, self.plan.input_frac(at), 64))
+                Operand::Secret(SecretTensor::new(share, Format::words(self.plan.input_frac(at))))
             })
             .collect();
         let outputs = if self.plan.guarded().is_empty() {

@@ -6,19 +6,47 @@ use ring_arith::{EngineTensor, Shape};
 
 use crate::{Protocol, ShareTensor, protocol::Words};
 
+/// The format of fixed-point numbers: a number is its word divided by `2^frac`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Format {
+    /// Fraction bits. Integers have none.
+    pub frac: u32,
+    /// Every word is below `2^(width - 1)` in magnitude. 64 is always right; a smaller width makes comparisons cheaper.
+    /// It is a promise: a wrong one gives wrong comparisons, which only the plaintext reference notices.
+    pub width: u32,
+}
+
+impl Format {
+    /// Integers below `2^(width - 1)` in magnitude.
+    #[must_use]
+    pub const fn integer(width: u32) -> Self {
+        Self { frac: 0, width }
+    }
+
+    /// Numbers of any size.
+    #[must_use]
+    pub const fn words(frac: u32) -> Self {
+        Self { frac, width: 64 }
+    }
+
+    /// The same with another width; one beyond 1 to 64 becomes the nearest of them.
+    #[must_use]
+    pub fn with_width(self, width: u32) -> Self {
+        Self { width: width.clamp(1, 64), ..self }
+    }
+}
+
 /// A shared tensor of fixed-point numbers. `Debug` prints shape and format alone.
 #[must_use]
 pub struct SecretTensor<P: Protocol> {
     share: P::Share,
-    frac: u32,
-    width: u32,
+    format: Format,
 }
 
 /// A tensor of fixed-point numbers that every party knows.
 pub struct PublicTensor<P: Protocol> {
     words: Words<P>,
-    frac: u32,
-    width: u32,
+    format: Format,
 }
 
 /// A tensor that is secret or public. Functions take either; with a public one they do not talk.
@@ -48,20 +76,22 @@ impl<P: Protocol> Arg<'_, P> {
         }
     }
 
+    /// The format.
+    pub fn format(&self) -> Format {
+        match self {
+            Self::Secret(x) => x.format,
+            Self::Public(x) => x.format,
+        }
+    }
+
     /// Fraction bits.
     pub fn frac(&self) -> u32 {
-        match self {
-            Self::Secret(x) => x.frac(),
-            Self::Public(x) => x.frac(),
-        }
+        self.format().frac
     }
 
     /// Every word is below `2^(width - 1)` in magnitude.
     pub fn width(&self) -> u32 {
-        match self {
-            Self::Secret(x) => x.width(),
-            Self::Public(x) => x.width(),
-        }
+        self.format().width
     }
 }
 
@@ -116,28 +146,23 @@ impl<P: Protocol> fmt::Debug for Arg<'_, P> {
 }
 
 impl<P: Protocol> SecretTensor<P> {
-    /// Wraps a share of numbers with `frac` fraction bits, each below `2^(width - 1)` in magnitude
-    /// as words. `width` 64 is always right; a smaller one makes comparisons cheaper. Zero fraction
-    /// bits are integers.
-    ///
-    /// The width is a promise: a wrong one gives wrong comparisons, which only the plaintext
-    /// reference notices.
-    pub fn new(share: P::Share, frac: u32, width: u32) -> Self {
-        Self { share, frac, width: width.clamp(1, 64) }
+    /// A share of numbers of a format.
+    pub fn new(share: P::Share, format: Format) -> Self {
+        Self { share, format: format.with_width(format.width) }
     }
 
-    /// The same numbers with a width that the caller knows to be right: from the range of its data,
-    /// for instance. See [`SecretTensor::new`].
+    /// The same numbers with a width that the caller knows to be right: from the range of its data, for instance. See
+    /// [`Format::width`].
     pub fn with_width(self, width: u32) -> Self {
-        Self { width: width.clamp(1, 64), ..self }
+        Self { format: self.format.with_width(width), ..self }
     }
 
     /// The same numbers, which the caller knows to be at most `bound` in magnitude: a cheaper
     /// comparison and logarithm than for numbers of unknown size.
     pub fn with_bound(self, bound: f64) -> Self {
-        let words = bound.abs() * 2f64.powi(self.frac as i32) + 1.0;
+        let words = bound.abs() * 2f64.powi(self.frac() as i32) + 1.0;
         mutant!("with_bound: half the bound", words = words / 2.0);
-        let width = self.width.min(words.log2().floor() as u32 + 2);
+        let width = self.width().min(words.log2().floor() as u32 + 2);
         self.with_width(width)
     }
 
@@ -151,32 +176,42 @@ impl<P: Protocol> SecretTensor<P> {
         self.share.shape()
     }
 
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Fraction bits.
     pub fn frac(&self) -> u32 {
-        self.frac
+        self.format.frac
     }
 
     /// Every word is below `2^(width - 1)` in magnitude.
     pub fn width(&self) -> u32 {
-        self.width
+        self.format.width
     }
 }
 
 impl<P: Protocol> PublicTensor<P> {
-    /// Wraps words with `frac` fraction bits.
+    /// Words of numbers with `frac` fraction bits.
     pub fn new(words: Words<P>, frac: u32) -> Self {
-        Self { words, frac, width: 64 }
+        Self { words, format: Format::words(frac) }
     }
 
     /// The same numbers, each word below `2^(width - 1)` in magnitude.
     #[must_use]
     pub fn with_width(self, width: u32) -> Self {
-        Self { width: width.clamp(1, 64), ..self }
+        Self { format: self.format.with_width(width), ..self }
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// Every word is below `2^(width - 1)` in magnitude.
     pub fn width(&self) -> u32 {
-        self.width
+        self.format.width
     }
 
     /// The words.
@@ -191,19 +226,19 @@ impl<P: Protocol> PublicTensor<P> {
 
     /// Fraction bits.
     pub fn frac(&self) -> u32 {
-        self.frac
+        self.format.frac
     }
 }
 
 impl<P: Protocol> Clone for SecretTensor<P> {
     fn clone(&self) -> Self {
-        Self { share: self.share.clone(), ..*self }
+        Self { share: self.share.clone(), format: self.format }
     }
 }
 
 impl<P: Protocol> Clone for PublicTensor<P> {
     fn clone(&self) -> Self {
-        Self { words: self.words.clone(), ..*self }
+        Self { words: self.words.clone(), format: self.format }
     }
 }
 
@@ -218,12 +253,12 @@ impl<P: Protocol> Clone for Operand<P> {
 
 impl<P: Protocol> fmt::Debug for SecretTensor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretTensor({:?}, {} fraction bits)", self.shape(), self.frac)
+        write!(f, "SecretTensor({:?}, {} fraction bits)", self.shape(), self.frac())
     }
 }
 
 impl<P: Protocol> fmt::Debug for PublicTensor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PublicTensor({:?}, {} fraction bits)", self.shape(), self.frac)
+        write!(f, "PublicTensor({:?}, {} fraction bits)", self.shape(), self.frac())
     }
 }
