@@ -14,7 +14,7 @@ mod tests;
 
 use std::iter;
 
-use mpc_core::{Error, Result, deal::CommonKey};
+use mpc_core::{Error, Result, sharing::CommonKey};
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Engine, EngineTensor, Generator, Shape, StreamKey, Tensor};
 

@@ -2,7 +2,7 @@
 
 use mpc_core::{
     Deal, Error, Held, Info, Parcel, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
-    deal::{
+    sharing::{
         CommonKey, Component, Contents, Released, add_up, check_words, expand, fresh_key,
         incomplete, remainders,
     },

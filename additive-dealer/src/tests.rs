@@ -4,9 +4,10 @@ use std::path::Path;
 
 use mpc_core::{
     Deal, Finish, Product, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
-    TestWorld, TruncationMode, conformance,
-    mutants::{Mutant, every_mutant_is_noticed},
-    privacy::{Leak, PrivacyCheck},
+    TestWorld, TruncationMode,
+    testing::conformance,
+    testing::mutants::{Mutant, every_mutant_is_noticed},
+    testing::privacy::{Leak, PrivacyCheck},
 };
 use net::{Party, Session};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, EngineTensor, Shape, Tensor};

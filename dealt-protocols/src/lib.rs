@@ -23,7 +23,7 @@ mod share;
 mod tests;
 mod truncate;
 
-use mpc_core::{Error, Result, TruncationMode, deal::CommonKey};
+use mpc_core::{Error, Result, TruncationMode, sharing::CommonKey};
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Engine, Generator, StreamKey, Tensor};
 

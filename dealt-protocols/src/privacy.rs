@@ -12,7 +12,7 @@ use std::{
 
 use mpc_core::{
     Compare, Finish, Product, Protocol, Result, SplitMix64, SumFactors, Sums, Then, TruncationMode,
-    privacy::{Leak, PrivacyCheck, Recorder, View},
+    testing::privacy::{Leak, PrivacyCheck, Recorder, View},
 };
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, CpuEngine, EngineTensor, Tensor};

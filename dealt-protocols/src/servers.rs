@@ -2,7 +2,7 @@
 
 use mpc_core::{
     Deal, Held, Parcel, Profile, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
-    deal::{
+    sharing::{
         CommonKey, Component, Contents, Released, add_up, check_words, expand, fresh_key,
         incomplete, remainders,
     },

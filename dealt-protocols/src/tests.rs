@@ -4,8 +4,9 @@ use std::path::Path;
 
 use mpc_core::{
     Compare, Deal, Finish, Product, Profile, Protocol, Result, Security, ServerProtocol, Settings,
-    Sharing, TestWorld, Then, TruncationMode, conformance,
-    mutants::{Mutant, every_mutant_is_noticed},
+    Sharing, TestWorld, Then, TruncationMode,
+    testing::conformance,
+    testing::mutants::{Mutant, every_mutant_is_noticed},
 };
 use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, EngineTensor, Tensor};

@@ -5,7 +5,7 @@
 macro_rules! mutant {
     ($mutant:literal, $name:ident = $value:expr) => {
         #[cfg(test)]
-        let $name = if mpc_core::mutants::is_active($mutant) { $value } else { $name };
+        let $name = if mpc_core::testing::mutants::is_active($mutant) { $value } else { $name };
     };
 }
 

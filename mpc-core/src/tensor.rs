@@ -4,7 +4,7 @@ use std::fmt;
 
 use ring_arith::{EngineTensor, Shape};
 
-use crate::{Protocol, ShareTensor, protocol::Words};
+use crate::{Error, Protocol, Result, ShareTensor, Words};
 
 /// The format of fixed-point numbers: a number is its word divided by `2^frac`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -261,4 +261,9 @@ impl<P: Protocol> fmt::Debug for PublicTensor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PublicTensor({:?}, {} fraction bits)", self.shape(), self.frac())
     }
+}
+
+/// Fraction bits that agree.
+pub(crate) fn same_frac(op: &'static str, lhs: u32, rhs: u32) -> Result<u32> {
+    if lhs == rhs { Ok(lhs) } else { Err(Error::FracBits { op, lhs, rhs }) }
 }

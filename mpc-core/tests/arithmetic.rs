@@ -213,7 +213,7 @@ fn means_of_many_large_numbers_are_right() -> Result<()> {
 
 #[test]
 fn a_remainder_and_its_streams_add_up_to_the_secret_whatever_its_length() {
-    use mpc_core::deal::{expand, fresh_key, remainders};
+    use mpc_core::sharing::{expand, fresh_key, remainders};
     for len in [0, 1, 1 << 14, 3 * (1 << 14) + 5] {
         let secret = Tensor::vector((0..len).map(|i| i * i + 7).collect());
         let keys = [fresh_key().unwrap(), fresh_key().unwrap()];

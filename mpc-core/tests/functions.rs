@@ -320,7 +320,7 @@ fn softmax_of_a_whole_vocabulary_is_accurate() -> Result<()> {
 #[test]
 fn functions_keep_their_bounds_in_every_format() {
     for frac in 8..=26 {
-        for stated in mpc_core::conformance::accuracy::functions() {
+        for stated in mpc_core::testing::conformance::accuracy::functions() {
             let make = |_| Ok(mpc());
             let measured = stated.measure(&TestWorld::new(1), make, frac, 400);
             println!("{:>2} bits {:<20} {measured}", frac, stated.name);
@@ -332,14 +332,18 @@ fn functions_keep_their_bounds_in_every_format() {
 #[test]
 fn exponentials_of_rows_keep_their_bounds_in_every_format() {
     let fracs: Vec<_> = (8..=26).collect();
-    mpc_core::conformance::accuracy::exponentials(&TestWorld::new(1), |_| Ok(mpc()), &fracs);
+    mpc_core::testing::conformance::accuracy::exponentials(
+        &TestWorld::new(1),
+        |_| Ok(mpc()),
+        &fracs,
+    );
 }
 
 #[test]
 fn rows_are_normalised_whatever_their_size() {
     let floor = |_| Ok(Plaintext::new(CpuEngine::new(1)));
-    mpc_core::conformance::accuracy::rows(&TestWorld::new(1), floor);
-    mpc_core::conformance::accuracy::rows(&TestWorld::new(1), |_| Ok(mpc()));
+    mpc_core::testing::conformance::accuracy::rows(&TestWorld::new(1), floor);
+    mpc_core::testing::conformance::accuracy::rows(&TestWorld::new(1), |_| Ok(mpc()));
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::onnx_with_weights, module)?)?;
     module.add_function(wrap_pyfunction!(call::join_keys, module)?)?;
     module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;
-    let costs = mpc_core::functions::costs().iter();
+    let costs = rss_protocols::costs::functions().iter();
     let costs: Vec<_> = costs.map(|cost| (cost.function, cost.rounds, cost.bits)).collect();
     module.add("COSTS", costs)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

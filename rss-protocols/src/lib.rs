@@ -8,6 +8,7 @@ extern crate mpc_core;
 mod bits;
 mod circuit;
 mod compare;
+pub mod costs;
 mod dealer;
 // Builds for release compile generic code where it is used.
 #[cfg(debug_assertions)]

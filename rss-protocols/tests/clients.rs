@@ -1,6 +1,6 @@
 //! Clients share secrets with two or three servers, and servers agree on keys.
 
-use mpc_core::{Deal, Held, Sharing, TestWorld, deal::Component};
+use mpc_core::{Deal, Held, Sharing, TestWorld, sharing::Component};
 use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 use rss_protocols::{Addends, Options, Replicated, Rss};
 

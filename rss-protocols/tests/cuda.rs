@@ -2,7 +2,7 @@
 //! `TREFOIL_GPU` is set. Checks that take minutes on the emulator run on a GPU alone.
 
 use gpu_kernels::{AnyEngine, CudaEngine};
-use mpc_core::{Profile, Protocol, Result, TestWorld, conformance, functions as f};
+use mpc_core::{Profile, Protocol, Result, TestWorld, functions as f, testing::conformance};
 use net::{Party, Session};
 use ring_arith::{CpuEngine, FracBits, Shape};
 use rss_protocols::{Options, Rss};

@@ -3,7 +3,7 @@
 
 use mpc_core::{
     Compare, Finish, Largest, Product, Protocol, Result, SplitMix64, TestWorld, Then,
-    TruncationMode, privacy::PrivacyCheck,
+    TruncationMode, testing::privacy::PrivacyCheck,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};

@@ -1,12 +1,12 @@
 //! What the functions of `mpc_core` cost over replicated sharing, against the table beside them.
 
-use mpc_core::{
-    Format, Profile, Protocol, Result, SecretTensor, TestWorld,
-    functions::{self as f, Cost},
-};
+use mpc_core::{Format, Profile, Protocol, Result, SecretTensor, TestWorld, functions as f};
 use net::Party;
 use ring_arith::{CpuEngine, FracBits, Shape, Window};
-use rss_protocols::{Options, Rss};
+use rss_protocols::{
+    Options, Rss,
+    costs::{self, Cost},
+};
 
 type Mpc = Rss<CpuEngine>;
 type Function = fn(&mut Mpc, &SecretTensor<Mpc>) -> Result<SecretTensor<Mpc>>;
@@ -155,10 +155,10 @@ fn check(table: &[Cost], profile: Profile, n: usize) {
 
 #[test]
 fn functions_cost_what_their_table_says() {
-    check(f::costs(), Profile::Bytes, N);
+    check(costs::functions(), Profile::Bytes, N);
 }
 
 #[test]
 fn functions_of_few_elements_cost_what_their_table_for_slow_links_says() {
-    check(f::costs_for_slow_links(), Profile::SlowLinks, FEW);
+    check(costs::for_slow_links(), Profile::SlowLinks, FEW);
 }

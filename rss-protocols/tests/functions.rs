@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use mpc_core::{
     Profile, TestWorld,
-    conformance::accuracy::{self, Measured},
+    testing::conformance::accuracy::{self, Measured},
 };
 use ring_arith::CpuEngine;
 use rss_protocols::{Options, Rss};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mpc_core::mutants::{Mutant, every_mutant_is_noticed};
+use mpc_core::testing::mutants::{Mutant, every_mutant_is_noticed};
 
 use super::{knowledge, rules, soundness};
 

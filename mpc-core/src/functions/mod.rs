@@ -14,85 +14,58 @@
 //! A number outside of a domain gives a wrong result on shares and an error from the plaintext
 //! reference.
 
-mod activations;
 mod arithmetic;
-mod choose;
 mod compare;
-mod costs;
-mod dot;
-mod exp;
-mod exponent;
-mod extrema;
-mod fixed;
-mod gaussian;
-mod gelu;
-mod join;
-mod log;
-mod multiply;
-mod network;
 mod order;
-mod poly;
-mod pool;
-mod power;
-mod radix;
 mod random;
-mod roots;
-mod rows;
 mod shape;
-mod shuffle;
-mod sigmoid;
-mod sines;
-mod slow_links;
-mod softmax;
-mod sort;
-mod stats;
-mod tables;
-mod trig;
-mod unique;
+mod smooth;
+mod statistics;
 mod values;
 
-pub use activations::{elu, hard_sigmoid, hard_swish, softplus, softsign};
+pub use arithmetic::dot::dot;
+pub(crate) use arithmetic::multiply::terms;
+pub use arithmetic::multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
+pub use arithmetic::power::{polynomial, pow, powf};
 pub use arithmetic::{
     add, add_scalar, div_scalar, floor, mul_scalar, mul_scalar_to, neg, rescale, sub,
 };
-pub use choose::{
+pub use compare::choose::{
     abs, clamp, leaky_relu, maximum, minimum, negative_part, relu, relu_all, relu_keeping, relu6,
     where_bits, where_positive,
 };
+pub use compare::extrema::{argmax, argmin, max, min, top1};
+pub use compare::pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
 pub use compare::{
     Logic, eq, ge, gt, is_negative, le, logical, lt, ne, not, one_hot, select, sign,
 };
-pub use costs::{Cost, costs};
-pub use dot::dot;
-pub use exp::{exp, exp_nonpositive};
-pub use extrema::{argmax, argmin, max, min, top1};
-pub use gaussian::{gaussian, gaussian_variance};
-pub use gelu::{gelu, gelu_tanh};
-pub use join::{JOIN_KEY_BITS, JoinKind, Joined, Table, join, join_keys};
-pub use log::log;
-pub(crate) use multiply::terms;
-pub use multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};
-pub use order::{distinct, median, order_statistics, quantile, top_k};
-pub use pool::{Winners, max_pool, max_pool_gradient, max_pool_keeping};
-pub use power::{polynomial, pow, powf};
+pub use order::join::{JOIN_KEY_BITS, JoinKind, Joined, Table, join, join_keys};
+pub use order::network::Sorted;
+pub(crate) use order::network::by_network;
 #[cfg(test)]
-pub(crate) use radix::tests as radix_tests;
+pub(crate) use order::radix::tests as radix_tests;
+pub use order::shuffle::shuffle;
+pub use order::sort::{argsort, sort, sort_with};
+pub use order::unique::{Unique, unique};
+pub use order::{distinct, median, order_statistics, quantile, top_k};
+pub use random::gaussian::{gaussian, gaussian_variance};
 pub use random::{bernoulli, exponential, laplace, normal, uniform, weighted_index};
-pub use roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
-pub use rows::{Centre, Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares};
 pub use shape::{
-    broadcast, concat, gather, mean, pad, permute, reshape, slice, sum, transpose, view,
-    window_sum, windows,
+    broadcast, concat, gather, pad, permute, reshape, slice, sum, transpose, view, window_sum,
+    windows,
 };
-pub use shuffle::shuffle;
-pub use sigmoid::{erf, sigmoid, silu, tanh};
-pub use slow_links::costs_for_slow_links;
-pub use softmax::{log_softmax, softmax};
-pub(crate) use sort::by_network;
-pub use sort::{Sorted, argsort, sort, sort_with};
-pub use stats::{norm, var};
-pub use trig::{cos, sin};
-pub use unique::{Unique, unique};
+pub use smooth::activations::{elu, hard_sigmoid, hard_swish, softplus, softsign};
+pub use smooth::exp::{exp, exp_nonpositive};
+pub use smooth::gelu::{gelu, gelu_tanh};
+pub use smooth::log::log;
+pub use smooth::roots::{div, inv_sqrt, inv_sqrt_to, reciprocal, reciprocal_positive, sqrt};
+pub use smooth::sigmoid::{erf, sigmoid, silu, tanh};
+pub use smooth::softmax::{log_softmax, softmax};
+pub use smooth::trig::{cos, sin};
+pub use statistics::rows::{
+    Centre, Normalized, leaves_rows_faint, normalize, normalize_watched, sum_squares,
+};
+pub use statistics::{mean, norm, var};
 pub use values::{
     constant, decode, encode, encode_integers, input, inputs, reveal, reveal_all, reveal_to,
 };

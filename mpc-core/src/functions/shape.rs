@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use ring_arith::{Shape, View, Window};
 
-use super::mul_scalar;
-use crate::{Error, Linear, Protocol, Result, SecretTensor};
+use crate::{Error, Linear, Protocol, Result, SecretTensor, tensor::same_frac};
 
 /// Any [`View`] of a secret tensor. The border of [`View::Pad`] is a public word of the tensor's
 /// fraction bits.
@@ -170,7 +169,7 @@ pub fn concat<P: Protocol>(
         return Err(Error::Invalid { op: "concat", reason });
     };
     for x in rest {
-        super::arithmetic::same_frac("concat", first.frac(), x.frac())?;
+        same_frac("concat", first.frac(), x.frac())?;
     }
     let shares: Vec<_> = xs.iter().map(|x| x.share()).collect();
     let width = xs.iter().map(|x| x.width()).max().unwrap_or(64);
@@ -205,31 +204,6 @@ pub fn window_sum<P: Protocol>(
     let share = mpc.linear(&Linear::WindowSum(&window), x.share())?;
     let terms = window.kernel.iter().product();
     Ok(SecretTensor::new(share, x.format().with_width(x.width() + doublings(terms))))
-}
-
-/// Means over axes, which stay with length 1.
-///
-/// # Domain and error
-/// Sums with an encoding: `|sum| < 2^(62 - f)` at `f` fraction bits. Relative error `2^-19` and two units in the
-/// last place; one unit alone if the number of terms is a power of two.
-///
-/// # Cost
-/// One truncation of the result (two rounds), none if the number of terms is 1; three and two rounds more
-/// for a sum whose width is above 44, as [`mul_scalar`].
-/// With replicated sharing of a row of 16 at width 44: 1 round and 5 bits for each element in all.
-///
-/// # Errors
-/// As [`reshape`].
-pub fn mean<P: Protocol>(
-    mpc: &mut P,
-    x: &SecretTensor<P>,
-    axes: &[usize],
-) -> Result<SecretTensor<P>> {
-    let total = sum(mpc, x, axes)?;
-    let terms = x.shape().len() / total.shape().len().max(1);
-    let mean = mul_scalar(mpc, &total, 1.0 / terms.max(1) as f64)?;
-    let width = mean.width().min(x.width() + 1);
-    Ok(mean.with_width(width))
 }
 
 /// Bits that a sum of `terms` terms needs beyond one term's.

@@ -1,6 +1,6 @@
 //! Rounding of truncations in the reference: deterministic, or random as on shares.
 
-use crate::{TruncationMode, seed::SplitMix64};
+use crate::{SplitMix64, TruncationMode};
 
 /// The rounding of [`super::Plaintext`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 
 use mpc_core::{
     Deal, Held, Parcel, Result, ShareTensor, Sharing,
-    deal::{
+    sharing::{
         Component, Contents, Released, add_up, check_words, expand, fill_random, fresh_key,
         incomplete, remainders, suspects,
     },

@@ -356,7 +356,7 @@ fn other_trees_have_a_mask_for_every_received_bit() {
 
 #[test]
 fn every_method_that_talks_has_an_operation() {
-    let source = include_str!("../../../mpc-core/src/protocol.rs");
+    let source = include_str!("../../../mpc-core/src/protocol/mod.rs");
     let body = source.split("pub trait Protocol").nth(1).expect("the trait is there");
     let talks = |declaration: &str| {
         let (name, rest) = declaration.split_once('(').expect("a method has arguments");

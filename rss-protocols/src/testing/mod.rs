@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use mpc_core::{
     Chain, Compare, Ends, Finish, Largest, Line, Linear, Product, Profile, Protocol, Result,
     SplitMix64, Sum, Term, Then, TrigSum, TrigTerm, TruncationMode,
-    privacy::{self, Recorder},
+    testing::privacy::{self, Recorder},
 };
 use net::{PairKey, Party, Session, Transport};
 use ring_arith::{Bilinear, BitTensor, CpuEngine, Engine, Shape, Tensor, View};

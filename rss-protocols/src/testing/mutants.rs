@@ -6,8 +6,9 @@
 use std::{path::Path, time::Duration};
 
 use mpc_core::{
-    Finish, Product, Profile, Protocol, SplitMix64, TestWorld, TruncationMode, conformance,
-    mutants::{Mutant, every_mutant_is_noticed},
+    Finish, Product, Profile, Protocol, SplitMix64, TestWorld, TruncationMode,
+    testing::conformance,
+    testing::mutants::{Mutant, every_mutant_is_noticed},
 };
 use net::{Party, Session};
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor};

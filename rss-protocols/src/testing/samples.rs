@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use mpc_core::mutants::is_active;
+use mpc_core::testing::mutants::is_active;
 
 use crate::{
     Tree,

@@ -9,7 +9,7 @@ use std::{collections::HashSet, env};
 use dist_proofs::{Fault, Finding, Statements, evaluate};
 use mpc_core::{
     Compare, Deal, Error, Finish, Largest, Linear, Product, Profile, Protocol, Result, ShareTensor,
-    SplitMix64, Term, TestWorld, Then, TruncationMode, conformance,
+    SplitMix64, Term, TestWorld, Then, TruncationMode, testing::conformance,
 };
 use net::Party;
 use ring_arith::{Bilinear, CpuEngine, Shape, Tensor, View};

@@ -2,7 +2,7 @@
 
 use mpc_core::{
     Sharing,
-    deal::{Component, suspects},
+    sharing::{Component, suspects},
 };
 use net::{PairKey, Traffic};
 use serde::{Deserialize, Serialize};

@@ -28,7 +28,7 @@ pub use states::{
     StepCost,
 };
 
-use mpc_core::{Parcel, ParcelKey, deal::Contents};
+use mpc_core::{Parcel, ParcelKey, sharing::Contents};
 
 use crate::base::{Error, PROGRAM, Result};
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use mpc_core::privacy::{Recorder, View};
+use mpc_core::testing::privacy::{Recorder, View};
 use mpc_core::{
     Compare, Finish, Format, Product, Profile, Protocol, SecretTensor, ServerProtocol, SplitMix64,
     Then,

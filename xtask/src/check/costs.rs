@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 /// The functions over any protocol.
 const FUNCTIONS: &str = "mpc-core/src/functions";
 
-/// Their table: `rss-protocols/tests/function_costs.rs` compares it with the transport's counts.
-const TABLE: &str = "mpc-core/src/functions/costs.rs";
+/// Their table for replicated sharing: `rss-protocols/tests/function_costs.rs` compares it with the transport's counts.
+const TABLE: &str = "rss-protocols/src/costs/mod.rs";
 
 /// Functions that talk and do not state rounds and bits, or others than the table, with their files.
 pub(super) fn unstated(root: &Path) -> Result<Vec<String>> {
@@ -19,12 +19,11 @@ pub(super) fn unstated(root: &Path) -> Result<Vec<String>> {
     let table = rows(&table);
     let mut sections = HashMap::new();
     let mut places = Vec::new();
-    for entry in fs::read_dir(root.join(FUNCTIONS))? {
-        let path = entry?.path();
+    for path in files(&root.join(FUNCTIONS))? {
         let text = fs::read_to_string(&path)?;
+        let file = path.strip_prefix(root).unwrap_or(&path).display().to_string();
         for (function, section) in talking(&text) {
-            let file = path.file_name().unwrap_or_default().to_string_lossy();
-            places.push((function.clone(), format!("{FUNCTIONS}/{file}")));
+            places.push((function.clone(), file.clone()));
             sections.insert(function, section);
         }
     }
@@ -38,6 +37,20 @@ pub(super) fn unstated(root: &Path) -> Result<Vec<String>> {
     faults.extend(lost.map(|row| format!("{TABLE}: there is no function `{}`", row.function)));
     faults.sort();
     Ok(faults)
+}
+
+/// All files under a folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 /// A line of the table.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use mpc_core::{
     Deal, Operand, Sharing,
-    deal::{Clear, check_words},
+    sharing::{Clear, check_words},
 };
 use nn_layers::{Plan, Sizes};
 use ring_arith::{EngineTensor, Shape};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mpc_core::{
     Operand, Protocol, TestWorld,
-    mutants::{Mutant, every_mutant_is_noticed},
+    testing::mutants::{Mutant, every_mutant_is_noticed},
 };
 use net::Party;
 use ring_arith::{CpuEngine, Engine, EngineTensor};
