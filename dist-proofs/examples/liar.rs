@@ -1,6 +1,6 @@
 //! Three parties prove to each other that the products they sent are right; one of them may lie.
 //!
-//! `cargo run -p dist-proofs --example liar` for honest parties, `cargo run -p dist-proofs --example liar 1` for a party 1
+//! `cargo run -p trefoil-proofs --example liar` for honest parties, `cargo run -p trefoil-proofs --example liar 1` for a party 1
 //! that sends one wrong word of 100,000.
 
 use dist_proofs::{Batch, Known, Proofs, Side, Statements, Verdict};

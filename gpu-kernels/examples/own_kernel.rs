@@ -3,7 +3,7 @@
 //! The step blinds a word: `x * c + r`, with `r` a pseudo-random mask that is made where it is needed.
 //! Without a GPU an emulator runs the generated PTX; set `TREFOIL_GPU=1` to use the first real device.
 //!
-//! `cargo run -p gpu-kernels --example own_kernel`
+//! `cargo run -p trefoil-cuda --example own_kernel`
 
 use gpu_kernels::CudaEngine;
 use ring_arith::{

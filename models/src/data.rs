@@ -15,7 +15,7 @@ use nn_layers::HostTensor;
 
 pub use cifar::{cifar10, read_cifar10};
 pub use csv::{Table, TableFormat, from_csv, read_csv};
-pub use digits::{TEST_DIGITS, digits, digits_from_csv};
+pub use digits::{DIGITS, DIGITS_MODEL, TEST_DIGITS, digits, digits_from_csv};
 pub use images::{Preprocessing, from_image, read_folder, read_image};
 pub use mnist::{from_idx, mnist, read_idx};
 pub use npy::{from_npy, read_npy, to_npy, write_npy};

@@ -1,6 +1,6 @@
 //! Three parties as processes on loopback, each sending to the next: how fast a network is here.
 //!
-//! `cargo run --release -p net --example bandwidth -- [tls|plain] [MESSAGE BYTES] [TOTAL MIB]`
+//! `cargo run --release -p trefoil-net --example bandwidth -- [tls|plain] [MESSAGE BYTES] [TOTAL MIB]`
 
 use std::{
     env,

@@ -3,7 +3,7 @@
 //! The kernel averages two images of unsigned bytes, eight pixels to a word, rounding down, without
 //! unpacking them: `(x & y) + (((x ^ y) & 0xfe..fe) >> 1)`.
 //!
-//! Run with `cargo run --release -p ring-arith --example word_kernel`.
+//! Run with `cargo run --release -p trefoil-ring --example word_kernel`.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Linear regression on secret data: a clinic knows what was measured of its patients, another what
 //! became of them. Three parties fit the outcome to the measurements; nobody sees a patient of the other.
 //!
-//! `cargo run --release -p rss-protocols --example linear_regression`
+//! `cargo run --release -p trefoil-rss --example linear_regression`
 
 use mpc_core::{Protocol, Result, SplitMix64, TestWorld, functions as f};
 use net::Party;

@@ -3,7 +3,7 @@
 //! Party 0 owns the weights, party 1 the values. The score is a fused linear layer with ReLU; party 1
 //! alone sees it. Prints what everybody sent.
 //!
-//! `cargo run --release -p rss-protocols --example private_scores`
+//! `cargo run --release -p trefoil-rss --example private_scores`
 
 use mpc_core::{Finish, Product, Protocol, TestWorld, TruncationMode};
 use net::Party;

@@ -11,15 +11,7 @@ use crate::{cargo, check};
 pub fn run() -> Result<()> {
     let root = check::root()?;
     let tested = cargo::command()
-        .args([
-            "test",
-            "--quiet",
-            "--locked",
-            "--package",
-            "rss-protocols",
-            "--test",
-            "integration",
-        ])
+        .args(["test", "--quiet", "--locked", "--package", "trefoil-rss", "--test", "integration"])
         .arg("the_page_of_accuracies")
         .current_dir(&root)
         .env("TREFOIL_ACCURACY_PAGE", root.join("docs/accuracy.md"))

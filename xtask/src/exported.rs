@@ -74,7 +74,7 @@ pub fn run(library: Library) -> Result<()> {
         bail!("the models could not be exported: Python ended with {exported}");
     }
     let tested = cargo::command()
-        .args(["test", "--quiet", "--locked", "--package", "models", "--test", "exported"])
+        .args(["test", "--quiet", "--locked", "--package", "trefoil-models", "--test", "exported"])
         .args(["what_libraries_export", "--", "--nocapture"])
         .current_dir(&root)
         .env("TREFOIL_EXPORTED", &folder)

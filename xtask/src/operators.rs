@@ -34,7 +34,7 @@ pub fn run() -> Result<()> {
         bail!("the cases could not be written: Python ended with {written}");
     }
     let tested = cargo::command()
-        .args(["test", "--quiet", "--locked", "--package", "models", "--lib"])
+        .args(["test", "--quiet", "--locked", "--package", "trefoil-models", "--lib"])
         .args(["tests::operators", "--", "--nocapture"])
         .current_dir(&root)
         .env("TREFOIL_ONNX_CASES", &cases)

@@ -8,6 +8,12 @@ use super::{Dataset, from_csv};
 use crate::error::read;
 use crate::{Error, Result};
 
+/// The shipped network as an ONNX file, trained by `models/scripts/train_digits.py`.
+pub const DIGITS_MODEL: &[u8] = include_bytes!("../../data/digits.onnx");
+
+/// The shipped images, for [`digits_from_csv`]: UCI's handwritten digits, <https://doi.org/10.24432/C50P49>, CC BY 4.0.
+pub const DIGITS: &[u8] = include_bytes!("../../data/digits.csv.gz");
+
 /// The number of test images, the last of the digits: the shipped network was not trained on them.
 pub const TEST_DIGITS: usize = 360;
 

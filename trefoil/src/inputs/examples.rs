@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn lines_of_tables_are_examples_with_or_without_their_truth() {
-        let packed = include_bytes!("../../../models/data/digits.csv.gz");
+        let packed = models::data::DIGITS;
         let digits = input(&[1, 8, 8]);
         let images = read_table_bytes("a.csv.gz", packed, &digits, "65").unwrap();
         assert_eq!((images.len(), images[0].truth), (1797, Some(0.0)));

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// A crate, what it may use, and what its code must not name.
 struct Layer {
@@ -156,8 +156,9 @@ pub(super) fn check(root: &Path) -> Result<String> {
     let edges = edges(&metadata);
     let mut faults = wrong_edges(&edges);
     for package in metadata.workspace_packages() {
-        match layer(&package.name) {
-            None => faults.push(format!("{} is not in the table of crates", package.name)),
+        let name = crate_name(package);
+        match layer(&name) {
+            None => faults.push(format!("{name} is not in the table of crates")),
             Some(layer) => {
                 let folder = package.manifest_path.with_file_name("src");
                 for_each_source(folder.as_std_path(), &mut |path, text| {
@@ -180,6 +181,15 @@ pub(super) fn check(root: &Path) -> Result<String> {
     Ok(format!("{} crates, {} dependencies between them", LAYERS.len(), edges.len()))
 }
 
+/// The name of a package's crate, as folders and `use` have it. Packages have names of one family.
+fn crate_name(package: &Package) -> String {
+    let library = package.targets.iter().find(|target| target.is_lib() || target.is_cdylib());
+    match library.map(|target| target.name.replace('_', "-")) {
+        Some(name) if layer(&name).is_some() => name,
+        _ => package.name.to_string(),
+    }
+}
+
 /// A dependency between two crates of the workspace.
 struct Edge {
     from: String,
@@ -192,8 +202,8 @@ fn edges(metadata: &Metadata) -> Vec<Edge> {
     for package in metadata.workspace_packages() {
         for dependency in package.dependencies.iter().filter(|d| d.path.is_some()) {
             edges.push(Edge {
-                from: package.name.to_string(),
-                to: dependency.name.clone(),
+                from: crate_name(package),
+                to: dependency.rename.as_ref().unwrap_or(&dependency.name).clone(),
                 kind: dependency.kind,
             });
         }
@@ -255,9 +265,9 @@ fn unexplained(root: &Path, metadata: &Metadata) -> Result<Vec<String>> {
     let missing = missing.map(|name| format!("ARCHITECTURE.md does not say why we need {name}"));
     let stale = explained.difference(&external);
     let stale = stale.map(|name| format!("ARCHITECTURE.md explains {name}, which nothing uses"));
-    let undescribed = packages.iter().filter(|p| !text.contains(&format!("**{}.**", p.name)));
-    let undescribed =
-        undescribed.map(|package| format!("ARCHITECTURE.md does not describe {}", package.name));
+    let names = packages.iter().map(|package| crate_name(package));
+    let undescribed = names.filter(|name| !text.contains(&format!("**{name}.**")));
+    let undescribed = undescribed.map(|name| format!("ARCHITECTURE.md does not describe {name}"));
     Ok(missing.chain(stale).chain(undescribed).collect())
 }
 

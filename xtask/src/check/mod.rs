@@ -6,6 +6,7 @@ mod deploy;
 mod deps;
 mod examples;
 mod names;
+mod packages;
 mod python;
 mod readme;
 mod runner;
@@ -42,6 +43,11 @@ const STEPS: &[Step] = &[
         name: "dependencies",
         remedy: "see the table in xtask/src/check/deps.rs and ARCHITECTURE.md",
         run: |root| deps::check(root).map(one),
+    },
+    Step {
+        name: "packages",
+        remedy: "a crate that others depend on needs versions of its dependencies and files of its own",
+        run: packages::check,
     },
     Step {
         name: "fmt",

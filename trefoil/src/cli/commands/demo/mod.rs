@@ -4,7 +4,7 @@ mod train;
 
 use std::time::Instant;
 
-use models::data::{Dataset, TEST_DIGITS, digits_from_csv};
+use models::data::{DIGITS, DIGITS_MODEL, Dataset, TEST_DIGITS, digits_from_csv};
 use ring_arith::{FixedPoint, FracBits, Tensor};
 use serde::Serialize;
 
@@ -21,12 +21,6 @@ use crate::{
         import::{self, Imported},
     },
 };
-
-/// The shipped model, trained by `models/scripts/train_digits.py`.
-const MODEL: &[u8] = include_bytes!("../../../../../models/data/digits.onnx");
-
-/// The shipped images: UCI's handwritten digits, <https://doi.org/10.24432/C50P49>, CC BY 4.0.
-const IMAGES: &[u8] = include_bytes!("../../../../../models/data/digits.csv.gz");
 
 /// Pixels of an image's side.
 const SIDE: usize = 8;
@@ -58,7 +52,8 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
     let began = Instant::now();
     let digits = digits(arguments.images.unwrap_or(TEST_DIGITS))?;
     let preprocess = Preprocess::Scale { white: 1.0 };
-    let model = import::from_bytes("the shipped model", MODEL, FRACTION, preprocess, Vec::new())?;
+    let model =
+        import::from_bytes("the shipped model", DIGITS_MODEL, FRACTION, preprocess, Vec::new())?;
     output.remark(format!(
         "{} parties in this process share a model of {} weights and {} images of handwritten\n\
          digits. Each party sees random words only; the answers are added up at the end.\n",
@@ -98,7 +93,7 @@ fn number(parties: usize) -> String {
 /// The first of the test images, which end the shipped file.
 fn digits(count: usize) -> Result<Dataset> {
     let broken = |cause| Error::Internal(format!("shipped images: {cause}"));
-    let all = digits_from_csv(IMAGES).map_err(broken)?;
+    let all = digits_from_csv(DIGITS).map_err(broken)?;
     if count == 0 || count > TEST_DIGITS || all.len() < TEST_DIGITS {
         return Err(Error::input("--images", format!("there are 1 to {TEST_DIGITS} test images")));
     }

@@ -4,7 +4,7 @@ use std::{sync::Mutex, time::Instant};
 
 use models::{
     architectures::RandomWeights,
-    data::{Dataset, digits_from_csv},
+    data::{DIGITS, Dataset, digits_from_csv},
 };
 use nn_layers::{
     Dim, Graph, HostTensor, Unary,
@@ -13,7 +13,7 @@ use nn_layers::{
 };
 use serde::Serialize;
 
-use super::{IMAGES, SIDE, best, number};
+use super::{SIDE, best, number};
 use crate::{
     base::{
         Error, Result,
@@ -143,7 +143,7 @@ pub(super) fn run(arguments: &Demo, output: Output) -> Result<()> {
 impl Task {
     fn new(epochs: u32) -> Result<Self> {
         let broken = |cause| Error::Internal(format!("shipped images: {cause}"));
-        let all = digits_from_csv(IMAGES).map_err(broken)?;
+        let all = digits_from_csv(DIGITS).map_err(broken)?;
         let (test, known) = (0..all.len()).partition::<Vec<_>, _>(|row| row % HELD_OUT == 0);
         let pick = |rows: &[usize]| {
             let labels = rows.iter().map(|&row| all.labels[row]).collect();
