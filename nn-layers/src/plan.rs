@@ -1,12 +1,14 @@
 //! Plans: a network's public structure, optimised, ready to run on shares.
 
 pub(crate) mod analyse;
-pub(crate) mod check;
 pub(crate) mod compile;
+mod complete;
+pub(crate) mod formats;
 mod kept;
 mod record;
 pub(crate) mod run;
 mod schedule;
+pub(crate) mod shapes;
 
 use std::borrow::Borrow;
 
@@ -157,7 +159,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Plan`] if the plan does not serve it.
     pub fn input_shapes(&self, sizes: impl Into<Sizes>) -> Result<Vec<Shape>> {
-        check::input_shapes(self, sizes.into())
+        shapes::input_shapes(self, sizes.into())
     }
 
     /// Shapes of the results for a batch size, or for that and a number of cached positions, without running
@@ -166,7 +168,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Plan`] if the plan does not serve it, [`Error::Node`] if a value would be too large.
     pub fn output_shapes(&self, sizes: impl Into<Sizes>) -> Result<Vec<Shape>> {
-        let shapes = check::shapes(self, sizes)?;
+        let shapes = shapes::shapes(self, sizes)?;
         Ok(self.outputs.iter().map(|&(_, i)| shapes[i].clone()).collect())
     }
 
@@ -183,7 +185,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Argument`] naming the input that fits no sizes.
     pub fn sizes_of(&self, shapes: &[&Shape]) -> Result<Sizes> {
-        check::sizes_of(self, shapes)
+        shapes::sizes_of(self, shapes)
     }
 
     /// The words of the weights, ready to be secret-shared. Weights that are given away are dropped one by one.

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use mpc_core::Profile;
 
 use self::fitted::Fitted;
-use super::check::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
-use super::record::Parts;
+use super::complete::{Parts, complete};
+use super::formats::{self, MAX_PRODUCT_FRAC, ROOMY_PRODUCT_FRAC};
 use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec};
 use crate::graph::{Binary, Format, Formats, Graph, LinearMap, Op, ValueId};
 use crate::host::encode;
@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
         let states = graph.states.iter().map(state).collect::<Result<Vec<_>>>()?;
         let (nodes, outputs) = given_first(self.nodes, outputs);
         let secret: Vec<_> = self.constants.iter().map(|c| c.public.is_none()).collect();
-        let plan = check::complete(Parts {
+        let plan = complete(Parts {
             frac: self.formats.values,
             batch: if graph.any_batch { None } else { Some(graph.batch) },
             inputs: graph.inputs.iter().enumerate().map(input).collect(),
@@ -257,7 +257,7 @@ impl<'a> Builder<'a> {
                 }
                 self.input_fracs[k].unwrap_or(values)
             }
-            ref op => check::result_frac(op, &xs, target.unwrap_or(values))
+            ref op => formats::result_frac(op, &xs, target.unwrap_or(values))
                 .map_err(|e| e.at(&node.name))?,
         };
         self.places[i] = Some(self.nodes.len());

@@ -4,7 +4,8 @@ use mpc_core::Profile;
 use ring_arith::Shape;
 use serde::{Deserialize, Serialize};
 
-use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec, check};
+use super::complete::{Parts, complete};
+use super::{ConstantSpec, InputSpec, Plan, PlanNode, StateSpec};
 use crate::graph::Op;
 use crate::host::checked_shape;
 use crate::{Error, HostTensor, Result};
@@ -127,7 +128,7 @@ impl TryFrom<Record> for Plan {
         let nodes = record.nodes.into_iter();
         let nodes =
             nodes.map(|n| PlanNode { name: n.name, op: n.op, inputs: n.inputs, frac: n.frac });
-        check::complete(Parts {
+        complete(Parts {
             frac: record.frac,
             batch: record.batch,
             inputs: record.inputs,
@@ -141,21 +142,6 @@ impl TryFrom<Record> for Plan {
             public_weights: record.public_weights,
         })
     }
-}
-
-/// The parts of a plan, before the rest is derived from them.
-pub(crate) struct Parts {
-    pub frac: u32,
-    pub batch: Option<usize>,
-    pub inputs: Vec<InputSpec>,
-    pub constants: Vec<ConstantSpec>,
-    pub nodes: Vec<PlanNode>,
-    pub outputs: Vec<(String, usize)>,
-    pub states: Vec<StateSpec>,
-    pub most_past: Option<usize>,
-    pub guard: bool,
-    pub profile: Option<Profile>,
-    pub public_weights: bool,
 }
 
 // Serde asks with a reference.

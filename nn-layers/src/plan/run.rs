@@ -12,7 +12,7 @@ use mpc_core::{Operand, Protocol, SecretTensor, Sums};
 use ring_arith::Shape;
 
 use self::guard::Guard;
-use super::{Observer, Plan, StepInfo, check};
+use super::{Observer, Plan, StepInfo, shapes};
 use crate::graph::{Op, Sizes};
 use crate::ops;
 use crate::{Error, Result};
@@ -209,7 +209,7 @@ impl Plan {
     ) -> Result<(Sizes, Vec<Shape>)> {
         let own: Vec<_> = inputs.iter().map(ops::shape_of).collect();
         let sizes = self.sizes_of(&own)?;
-        let shapes = check::shapes(self, sizes)?;
+        let shapes = shapes::shapes(self, sizes)?;
         for (i, (spec, x)) in self.inputs.iter().zip(inputs).enumerate() {
             check_frac("input", &spec.name, x, self.input_frac(i))?;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Plan;
 use crate::graph::{Binary, LinearFinish, Op, Reduce};
-use crate::plan::check::power_of_two;
+use crate::plan::formats::power_of_two;
 
 /// The most nodes that share their rounds: all of their results are there at once.
 const MOST_TOGETHER: usize = 64;

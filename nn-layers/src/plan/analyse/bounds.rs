@@ -7,7 +7,7 @@ use ring_arith::Shape;
 use crate::graph::eval::{elementwise, views};
 use crate::graph::{Binary, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, eval};
 use crate::plan::analyse::domain::Domain;
-use crate::plan::{Plan, check};
+use crate::plan::{Plan, shapes};
 use crate::{Error, HostData, HostTensor, Result};
 
 /// The number nearest to 0 that inverses and logarithms are asked for: the finest format's unit.
@@ -58,7 +58,7 @@ impl Plan {
             let reason = format!("{} ranges for {} inputs", ranges.len(), self.inputs.len());
             return Err(Error::plan(reason));
         }
-        let shapes = check::shapes(self, self.batch.unwrap_or(1))?;
+        let shapes = shapes::shapes(self, self.batch.unwrap_or(1))?;
         let constants = self.constant_values(weights)?;
         let public = self.public_values(self.batch.unwrap_or(1).into())?;
         let mut uses = vec![0; self.nodes.len()];

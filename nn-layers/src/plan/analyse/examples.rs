@@ -3,7 +3,7 @@
 use ring_arith::Shape;
 
 use crate::graph::independence::{Of, apart};
-use crate::plan::{Plan, check};
+use crate::plan::{Plan, shapes};
 
 impl Plan {
     /// True if each example's results depend on its own inputs alone, and lie in axis 0 of each result where
@@ -17,7 +17,7 @@ impl Plan {
             return false;
         }
         // Shapes at two batch sizes show which axes grow with the batch.
-        let (Ok(two), Ok(three)) = (check::shapes(self, 2), check::shapes(self, 3)) else {
+        let (Ok(two), Ok(three)) = (shapes::shapes(self, 2), shapes::shapes(self, 3)) else {
             return false;
         };
         let mut all: Vec<Of> = Vec::with_capacity(self.nodes.len());

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::graph::{Binary, LinearMap, Op, Reduce, Unary};
 use crate::host::MOST_INTEGER;
 use crate::plan::analyse::domain::Domain;
-use crate::plan::{Plan, check};
+use crate::plan::{Plan, shapes};
 
 /// Units of the last place by which an operand of a root may be below 0.
 const BELOW_ZERO: f64 = 4.0;
@@ -51,7 +51,7 @@ struct Bounds {
 impl Plan {
     /// For each node what can go wrong at it although every product is in range.
     pub(in crate::plan) fn dangers(&self) -> Result<Vec<Danger>> {
-        let shapes = check::shapes(self, self.batch.unwrap_or(1))?;
+        let shapes = shapes::shapes(self, self.batch.unwrap_or(1))?;
         let mut bounds: Vec<Bounds> = Vec::with_capacity(self.nodes.len());
         let mut all = Vec::with_capacity(self.nodes.len());
         for (i, node) in self.nodes.iter().enumerate() {

@@ -5,7 +5,7 @@ use ring_arith::Shape;
 use crate::Result;
 use crate::graph::{Exactness, LinearMap, Op, Pool, Sizes, Work};
 use crate::plan::analyse::domain::Domain;
-use crate::plan::{Plan, PlanNode, check};
+use crate::plan::{Plan, PlanNode, shapes};
 
 /// Words that a party keeps of a secret word: two components, and for operands of products their sum.
 const SHARE: u64 = 3;
@@ -70,7 +70,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::largest_value`].
     pub fn layers(&self, batch: usize) -> Result<Vec<LayerInfo<'_>>> {
-        let shapes = check::shapes(self, batch)?;
+        let shapes = shapes::shapes(self, batch)?;
         let layer = |&i: &usize| {
             let node = &self.nodes[i];
             let weight = |&input: &usize| match self.nodes[input].op {
@@ -96,7 +96,7 @@ impl Plan {
     /// [`crate::Error::Plan`] if the plan does not serve the batch size, [`crate::Error::Node`] if a
     /// value would be too large.
     pub fn largest_value(&self, sizes: impl Into<Sizes>) -> Result<usize> {
-        let shapes = check::shapes(self, sizes)?;
+        let shapes = shapes::shapes(self, sizes)?;
         Ok(shapes.iter().map(Shape::len).max().unwrap_or(0))
     }
 
@@ -106,7 +106,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::largest_value`].
     pub fn multiplications(&self, batch: usize) -> Result<u64> {
-        let shapes = check::shapes(self, batch)?;
+        let shapes = shapes::shapes(self, batch)?;
         let of_node = |(at, node): (usize, &PlanNode)| {
             let of = |i: usize| &shapes[node.inputs[i]];
             let made = shapes[at].len();
@@ -172,7 +172,7 @@ impl Plan {
     /// The rows of the smallest table in which an input of integers is looked up as it is or moved: from 0 to
     /// one less its numbers mean something. None if it is not looked up so.
     pub fn table_rows(&self, input: usize) -> Option<usize> {
-        let shapes = check::shapes(self, self.batch.unwrap_or(1)).ok()?;
+        let shapes = shapes::shapes(self, self.batch.unwrap_or(1)).ok()?;
         let looked_up = |at: usize| {
             let [table, positions] = [0, 1].map(|i| self.nodes[at].inputs[i]);
             (self.moved_input(positions) == Some(input)).then_some(table)
@@ -221,7 +221,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::largest_value`].
     pub fn peak_words(&self, sizes: impl Into<Sizes>) -> Result<u64> {
-        let shapes = check::shapes(self, sizes)?;
+        let shapes = shapes::shapes(self, sizes)?;
         let words: Vec<u64> = shapes.iter().map(|shape| shape.len() as u64).collect();
         let each = |i: usize| if self.is_public_weight(i) { 1 } else { SHARE };
         let kept = |i: usize| words[i].saturating_mul(each(i));

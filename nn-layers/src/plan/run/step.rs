@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::{Dim, Op, Sizes, eval};
 use crate::ops;
-use crate::plan::{Observer, Plan, check};
+use crate::plan::{Observer, Plan};
 use crate::{Error, HostTensor, Result};
 
 /// A value that stays from step to step: an input of the plan, and the result that replaces it.
@@ -322,54 +322,4 @@ impl Plan {
         }
         Ok(values)
     }
-}
-
-/// Checks a plan's states, with shapes for no cached position and for one.
-pub(in crate::plan) fn check(plan: &Plan) -> Result<()> {
-    let wrong = |i: usize, reason: &str| {
-        Err(Error::plan(format!("state `{}` {reason}", plan.inputs[i].name)))
-    };
-    for (at, state) in plan.states.iter().enumerate() {
-        let &StateSpec { input, output, axis } = state;
-        if input >= plan.inputs.len() || output >= plan.outputs.len() {
-            return Err(Error::plan("a state is no input or no result"));
-        }
-        let before = &plan.states[..at];
-        if before.iter().any(|other| other.input == input || other.output == output) {
-            return wrong(input, "is one for the second time");
-        }
-        let spec = &plan.inputs[input];
-        if spec.dims.get(axis) != Some(&Dim::Past { times: 1, more: 0 }) || spec.integer {
-            return wrong(input, "has no entry of real numbers for each cached position");
-        }
-        if plan.fracs[plan.outputs[output].1] != plan.input_frac(input) {
-            return wrong(input, "comes back with other fraction bits");
-        }
-    }
-    let grows = |dim: &Dim| matches!(dim, Dim::Past { .. });
-    let has_past = plan.inputs.iter().any(|input| input.dims.iter().any(grows));
-    if !has_past && !plan.nodes.iter().any(|node| node.op.grows()) {
-        return Ok(());
-    }
-    let mut added = None;
-    for past in [0, 1] {
-        let sizes = Sizes { batch: plan.batch.unwrap_or(1), past };
-        let shapes = check::shapes(plan, sizes)?;
-        let inputs = check::input_shapes(plan, sizes)?;
-        for &StateSpec { input, output, axis } in &plan.states {
-            let mut dims = shapes[plan.outputs[output].1].dims().to_vec();
-            let grown = dims.get_mut(axis).and_then(|dim| {
-                let grown = dim.checked_sub(past).filter(|grown| *grown > 0)?;
-                *dim = past;
-                Some(grown)
-            });
-            if grown.is_none() || dims != inputs[input].dims() {
-                return wrong(input, "does not come back longer, with its other dimensions");
-            }
-            if *added.get_or_insert(grown) != grown {
-                return wrong(input, "grows by another number of positions than others");
-            }
-        }
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::graph::{
     Binary, Constant, Graph, Linear, LinearMap, Node, Op, Reduce, Unary, ValueId, eval,
 };
-use crate::plan::check;
+use crate::plan::formats;
 use crate::{HostTensor, Result};
 
 /// Averages become sums with a factor, divisions by constants products, products with constants
@@ -92,7 +92,7 @@ pub(super) fn whole(graph: &Graph) -> Vec<bool> {
             Op::Input(k) => u32::from(!graph.inputs[k].integer),
             Op::Constant(k) | Op::Parameter(k) => u32::from(!graph.constants[k].value.is_int()),
             // Any format is enough: integers do not have one.
-            ref op => check::result_frac(op, &of, 1).unwrap_or(1),
+            ref op => formats::result_frac(op, &of, 1).unwrap_or(1),
         });
     }
     bits.into_iter().map(|bits| bits == 0).collect()

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::graph::{
     Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, Users, ValueId,
 };
-use crate::plan::check::power_of_two;
+use crate::plan::formats::power_of_two;
 
 /// Products with a weight that is trained, and products in the backward pass.
 pub(crate) fn to_linear(graph: &mut Graph) {

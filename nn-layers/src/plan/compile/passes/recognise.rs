@@ -1,7 +1,7 @@
 //! Functions that exporters write out as several operations, found again: as one they keep to their range where
 //! their parts do not, and cost less.
 
-use super::rms_norm::by_length;
+use super::rms_norm::{by_length, squared};
 use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId, eval};
 use crate::{HostTensor, Result};
 
@@ -178,16 +178,6 @@ fn softmax(graph: &mut Graph, at: ValueId) {
     let x = powers.inputs[0];
     graph.nodes[at.0].op = Op::Softmax { axis, log: false };
     graph.nodes[at.0].inputs = vec![x];
-}
-
-/// The value of which this is the square, written as a product, a power or a function.
-pub(super) fn squared(graph: &Graph, id: ValueId) -> Option<ValueId> {
-    let node = &graph.nodes[id.0];
-    match node.op {
-        Op::Binary(Binary::Mul) if node.inputs[0] == node.inputs[1] => Some(node.inputs[0]),
-        Op::Unary(Unary::Pow(2.0)) => Some(node.inputs[0]),
-        _ => None,
-    }
 }
 
 /// Sums and means of squares, of norms above all: each square alone would leave its range from 2^11 on.

@@ -3,7 +3,6 @@
 
 use mpc_core::functions::Centre;
 
-use super::recognise::squared;
 use crate::Result;
 use crate::graph::{Binary, Graph, Op, Reduce, Unary, ValueId};
 
@@ -174,4 +173,14 @@ fn with_number(graph: &Graph, id: ValueId, f: Binary) -> Option<(ValueId, f64)> 
     let number = |id: ValueId| graph.constant_value(id)?.uniform().filter(|e| *e >= 0.0);
     let [x, y] = [node.inputs[0], node.inputs[1]];
     number(y).map(|e| (x, e)).or_else(|| number(x).map(|e| (y, e)))
+}
+
+/// The value of which this is the square, written as a product, a power or a function.
+pub(super) fn squared(graph: &Graph, id: ValueId) -> Option<ValueId> {
+    let node = &graph.nodes[id.0];
+    match node.op {
+        Op::Binary(Binary::Mul) if node.inputs[0] == node.inputs[1] => Some(node.inputs[0]),
+        Op::Unary(Unary::Pow(2.0)) => Some(node.inputs[0]),
+        _ => None,
+    }
 }

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::graph::{
     Binary, Format, Graph, Linear, LinearFinish, LinearMap, Op, Reduce, Unary, Users, ValueId,
 };
-use crate::plan::check::power_of_two;
+use crate::plan::formats::power_of_two;
 
 /// Moves every factor that would cost a truncation.
 pub(crate) fn propagate(graph: &mut Graph) -> Result<()> {
