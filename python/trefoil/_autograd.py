@@ -41,11 +41,11 @@ def no_grad() -> Iterator[None]:
 
 
 class Function:
-    """A function of secret arrays with a gradient of its own, as ``torch.autograd.Function`` and CrypTen's ``AutogradFunction``.
+    """A function of secret arrays that defines its gradient, as ``torch.autograd.Function`` and CrypTen's ``AutogradFunction``.
 
     A subclass defines two static methods, and :meth:`apply` calls it. ``forward(context, *arguments)`` returns a secret array;
     no gradient passes through what it computes. ``backward(context, grad)`` gets the gradient of that result, in its shape,
-    and returns one for each argument: None for those without. What ``forward`` sets on the context, ``backward`` finds there.
+    and returns one for each argument: None for those without. The context passes values from ``forward`` to ``backward``.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Function:
 
 
 class _Context:
-    """What a function keeps for its gradient."""
+    """The values that a function keeps for its gradient."""
 
 
 class _Node:

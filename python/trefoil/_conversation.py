@@ -21,7 +21,7 @@ _GONE = "send its text again"
 
 
 class Conversation:
-    """A text that goes on at the servers, which keep what a model needs of it as shares.
+    """A text that grows at the servers. They keep, as shares, the values that a model needs of it.
 
     Each :meth:`extend` sends what comes next, and gets the model's results for it. The servers keep a conversation in memory
     alone. One that has ended there, because a server was started again or memory was short, is sent again by itself.

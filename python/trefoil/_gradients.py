@@ -2,8 +2,8 @@
 
 They are separate from those of a training (``nn_layers::graph::grad``). Those add nodes to the graph of a whole step, before any
 number is there: one plan is compiled, with formats that hold gradients of a batch's sum and with fused products. A
-call of a program is one that has run. Its results are there and are used again, which a graph would compute once more. Most
-functions of arrays, with public operands of any format, are no operations of a graph. Both are tested against PyTorch's or differences.
+call of a program is one that has run. Its results are there and are used again, which a graph would compute once more. Graphs lack
+operations for most functions of arrays with public operands of any format. Both are tested against PyTorch's or differences.
 """
 
 import math

@@ -724,7 +724,7 @@ def _norm(x, ord=None, axis=None, keepdims=False):
 
 
 def _positive_power(x, p):
-    """``x ** p`` of numbers from 0 on, for a power above 0. That of 0 is 0, of which there is no logarithm."""
+    """``x ** p`` of numbers from 0 on, for a power above 0. That of 0 is 0, whose logarithm does not exist."""
     if float(p).is_integer():
         return x ** int(p)
     zero = x == 0

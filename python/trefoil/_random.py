@@ -75,8 +75,8 @@ def laplace(mpc: Mpc, shape: Sequence[int]) -> Secret:
 
     Notes
     -----
-    The cost of two :func:`exponential` numbers each. It is no noise for differential privacy: its tails end, and it is
-    rounded; :func:`gaussian` is.
+    The cost of two :func:`exponential` numbers each. Do not use it as noise for differential privacy, because its tails end and
+    it is rounded. Use :func:`gaussian`.
     """
     return _drawn(mpc, "laplace", shape)
 

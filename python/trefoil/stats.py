@@ -2,8 +2,8 @@
 
 The numbers of rows, the categories and the grids of times are public; which row belongs to which group is secret.
 Functions that make a table of groups take ``least``: cells of a group with fewer rows are masked on shares, before
-anything is opened. A masked cell shows nothing but that it is masked. What a table's margins tell of a masked cell,
-:func:`contingency` and the others hide by default: one small group masks the whole table.
+anything is opened. A masked cell shows only that it is masked. The margins of a table could reveal such a cell, so
+:func:`contingency` and the others mask the whole table by default if one group is small.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ def mann_whitney(x: Secret, y: Secret) -> tuple[Secret, Test]:
     -------
     tuple
         U of ``x``, exact, and the test: the magnitude of a normal statistic, with corrections for ties and for
-        continuity. Its relative error is below ``2^-10``. Samples of which all numbers are equal have no statistic.
+        continuity. Its relative error is below ``2^-10``. The statistic of samples whose numbers are all equal is undefined.
     """
     n, m = _column(x, "a sample").size, _column(y, "a sample").size
     total = n + m
