@@ -4,6 +4,7 @@ mod accept;
 mod lead;
 mod lobby;
 mod meet;
+mod rest;
 #[cfg(test)]
 mod tests;
 
@@ -12,10 +13,10 @@ use std::{
     io,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle, Thread},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,7 @@ use crate::{
     tls::Tls,
 };
 pub(crate) use lobby::{Arrival, Lobby};
+use rest::Rest;
 
 const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
@@ -76,11 +78,10 @@ pub(crate) struct Hub {
     polling: AtomicBool,
     /// The endpoint's thread does not sleep longer than [`LEAVE`].
     watching: AtomicBool,
-    /// The endpoint's thread sleeps until the leader leaves.
-    resting: AtomicBool,
+    /// The endpoint's thread, and its sleep while another thread leads.
+    rest: Rest,
     stop: AtomicBool,
     next_tick: AtomicU64,
-    thread: OnceLock<Thread>,
     started: Instant,
     pool: Pool,
     refusals: LogLimit<IpAddr, String>,
@@ -114,8 +115,7 @@ impl Engine {
         let run = hub.clone();
         let thread = thread::Builder::new().name(name).spawn(move || run.run());
         let thread = thread.map_err(|error| cannot("starting the network thread", &error))?;
-        // Set once, here.
-        let _ = hub.thread.set(thread.thread().clone());
+        hub.rest.set_thread(thread.thread().clone());
         Ok(Self { hub, thread: Some(thread) })
     }
 }
@@ -175,10 +175,9 @@ impl Hub {
             turns: AtomicU64::new(0),
             polling: AtomicBool::new(false),
             watching: AtomicBool::new(false),
-            resting: AtomicBool::new(false),
+            rest: Rest::default(),
             stop: AtomicBool::new(false),
             next_tick: AtomicU64::new(0),
-            thread: OnceLock::new(),
             started: Instant::now(),
             pool: Pool::default(),
             refusals: LogLimit::new(LOG_PAUSE),

@@ -26,6 +26,7 @@ mod shaped;
 mod signed;
 mod step;
 mod stream;
+mod sync;
 mod tamper;
 pub mod tape;
 mod tcp;

@@ -1,12 +1,8 @@
 //! A place where one thread sleeps until something happens that concerns it.
 
-use std::{
-    sync::{
-        Condvar, Mutex, PoisonError,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
+
+use crate::sync::{AtomicU8, Condvar, Mutex, Ordering, PoisonError};
 
 /// The events that a thread may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,38 +93,5 @@ impl Parker {
             state.asleep = false;
         }
         state.woken = false;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::Arc, thread};
-
-    use super::*;
-
-    #[test]
-    fn a_wake_up_between_look_and_sleep_is_not_lost_and_others_do_not_wake() {
-        let parker = Parker::sleeping();
-        assert!(!parker.wake(Change::ANY), "nobody waits");
-        parker.want(Change::ARRIVED);
-        assert!(!parker.wake(Change::ROOM), "nobody waits for room");
-        parker.wake(Change::ARRIVED);
-        // Would block forever if the wake-up were lost.
-        parker.sleep(None);
-        parker.want_nothing();
-        assert!(!parker.wake(Change::ANY));
-    }
-
-    #[test]
-    fn a_sleeper_is_woken_once() {
-        let parker = Arc::new(Parker::leading());
-        parker.want(Change::ANY);
-        let sleeper = parker.clone();
-        let thread = thread::spawn(move || sleeper.sleep(None));
-        while !parker.state.lock().unwrap().asleep {
-            thread::yield_now();
-        }
-        assert!(parker.wake(Change::ROOM));
-        thread.join().unwrap();
     }
 }

@@ -13,10 +13,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc, MutexGuard, TryLockError,
-        atomic::{Ordering, fence},
-    },
+    sync::{Arc, MutexGuard, TryLockError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -133,14 +130,7 @@ impl Hub {
             self.wake(&next, Change::ANY);
         }
         self.hand_over();
-        // A resting thread has set `resting` before it found this thread leading, or it finds that
-        // no thread leads.
-        fence(Ordering::SeqCst);
-        if self.resting.load(Ordering::Relaxed)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
+        self.rest.left();
     }
 
     /// Takes in what the socket of a link has now, without waiting for the poll. True if that is
@@ -182,8 +172,8 @@ impl Hub {
         if self.polling.load(Ordering::SeqCst) {
             // A failure leaves the next tick, a tenth of a second later.
             let _ = self.waker.wake();
-        } else if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        } else {
+            self.rest.wake();
         }
     }
 
@@ -286,12 +276,7 @@ impl Hub {
     /// The endpoint's thread sleeps until the leader leaves, or for a tick.
     fn rest(&self) {
         self.watching.store(false, Ordering::SeqCst);
-        self.resting.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if self.try_lead().is_none() {
-            thread::park_timeout(TICK);
-        }
-        self.resting.store(false, Ordering::SeqCst);
+        self.rest.rest(TICK, || self.try_lead().is_none());
         self.watching.store(true, Ordering::SeqCst);
     }
 

@@ -131,7 +131,7 @@ fn the_endpoints_thread_takes_over_when_a_leader_leaves_after_a_long_wait() {
         let receiver = scope.spawn(|| while near.receive(SOON).unwrap().unwrap() != "last" {});
         let hub = &client.engine().hub;
         let mut sent = Instant::now();
-        while !hub.resting.load(Ordering::SeqCst) {
+        while !hub.rest.resting.load(Ordering::SeqCst) {
             assert!(!receiver.is_finished());
             // If the endpoint's thread came to lead first, a message has the receiver lead from then on.
             if sent.elapsed() > Duration::from_millis(300) {
@@ -149,4 +149,17 @@ fn the_endpoints_thread_takes_over_when_a_leader_leaves_after_a_long_wait() {
         assert!(began.elapsed() < SOON);
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_wake_up_between_look_and_sleep_is_not_lost_and_others_do_not_wake() {
+    let parker = Parker::sleeping();
+    assert!(!parker.wake(Change::ANY), "nobody waits");
+    parker.want(Change::ARRIVED);
+    assert!(!parker.wake(Change::ROOM), "nobody waits for room");
+    parker.wake(Change::ARRIVED);
+    // Would block forever if the wake-up were lost.
+    parker.sleep(None);
+    parker.want_nothing();
+    assert!(!parker.wake(Change::ANY));
 }
