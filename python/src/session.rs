@@ -1,34 +1,29 @@
 //! A session: parties as threads of this process, with or without a dealer, or this process as one of three parties.
 
+mod calls;
+
 use std::{
-    collections::HashMap,
     path::PathBuf,
-    process,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use mpc_core::{Format, Profile, Security, Settings, TruncationMode};
+use mpc_core::Format;
 use net::Shape as Network;
-use nn_layers::{
-    Plan,
-    train::{StateSpec, Step},
-};
-use numpy::{IntoPyArray, PyReadonlyArray1};
+use nn_layers::train::{StateSpec, Step};
+use numpy::IntoPyArray;
 use pyo3::{
     prelude::*,
-    sync::MutexExt,
     types::{PyDict, PyList},
 };
 use ring_arith::{Shape, Tensor};
 use trefoil::{
-    StoreKey,
     protocols::ProtocolChoice,
     store::saved::{self, SavedShare},
 };
 
 use crate::{
-    arrays::{ENCODED_WIDTH, Public},
-    call::{Call, Operand, Param},
+    arrays::Public,
+    call::{Call, Operand},
     check::Checker,
     errors::{Failure, Kind, Result},
     ledger::Total,
@@ -38,6 +33,7 @@ use crate::{
     state::{self, Start, State},
     train::Training,
 };
+use calls::{encoded, numbers, one, store_key, with_dealer};
 
 /// Secrets of at least this many numbers are forgotten at once, others with the next call.
 const LARGE: usize = 1 << 14;
@@ -438,162 +434,4 @@ impl Session {
     fn closed(&self, py: Python<'_>) -> bool {
         self.lock(py).closed
     }
-}
-
-impl Session {
-    fn open(
-        start: Start,
-        protocol: ProtocolChoice,
-        engine: &str,
-        settings: Settings,
-        threads: usize,
-    ) -> Result<Self> {
-        let state = Mutex::new(State::open(start, protocol, engine, settings, threads)?);
-        Ok(Self(Arc::new(Inner { state, dropped: Mutex::default(), process: process::id() })))
-    }
-
-    /// The process in which the parties' threads are.
-    pub(crate) fn process(&self) -> u32 {
-        self.0.process
-    }
-
-    /// Numbers of secrets that Python has dropped since the last call of this.
-    pub(crate) fn take_dropped(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
-        self.0.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn own(&self, secret: &Handle) -> PyResult<u64> {
-        if Arc::ptr_eq(&secret.session, &self.0) {
-            return Ok(secret.id);
-        }
-        let text = "a secret array belongs to the session that made it; this is another session";
-        Err(Failure::input(text).into())
-    }
-
-    fn ids(&self, secrets: &[PyRef<'_, Handle>]) -> PyResult<Vec<u64>> {
-        secrets.iter().map(|secret| self.own(secret)).collect()
-    }
-
-    fn run_plan(
-        &self,
-        py: Python<'_>,
-        plan: Arc<Plan>,
-        weights: Vec<PyRef<'_, Handle>>,
-        inputs: Vec<PyRef<'_, Handle>>,
-        guard: Option<u64>,
-    ) -> PyResult<Vec<Handle>> {
-        let weights = self.ids(&weights)?;
-        let inputs = self.ids(&inputs)?;
-        let ids = [&weights[..], &inputs].concat();
-        self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs, guard })
-    }
-
-    /// Has the parties make arrays of others, and the reference before them if it runs. `command` gets the number
-    /// of the first of them.
-    fn make(
-        &self,
-        py: Python<'_>,
-        step: &str,
-        operands: &[u64],
-        command: impl FnOnce(u64) -> Command,
-    ) -> PyResult<Vec<Handle>> {
-        let mut state = self.lock(py);
-        let first = state.number();
-        let command = command(first);
-        state.check(py, self, &command, operands)?;
-        let replies = state.all(py, self, step, |_| command.clone())?;
-        Ok(self.made(first, &replies))
-    }
-
-    fn made(&self, first: u64, replies: &[Reply]) -> Vec<Handle> {
-        let formats = replies.first().map(|reply| reply.made.clone()).unwrap_or_default();
-        let handle = |(id, format)| Handle { id, format, session: self.0.clone() };
-        (first..).zip(formats).map(handle).collect()
-    }
-
-    fn share(
-        &self,
-        py: Python<'_>,
-        owner: usize,
-        tensors: Vec<TensorFormat>,
-        words: Option<Vec<Tensor>>,
-    ) -> PyResult<Vec<Handle>> {
-        let mut state = self.lock(py);
-        state.check_party("owner", owner)?;
-        let parties = state.numbers();
-        if parties.contains(&owner) && words.is_none() {
-            return Err(Failure::input(format!("party {owner} must give the numbers")).into());
-        }
-        let first = state.number();
-        let replies = state.all(py, self, "input", |at| Command::Input {
-            first,
-            owner,
-            tensors: tensors.clone(),
-            words: words.clone().filter(|_| parties[at] == owner),
-        })?;
-        Ok(self.made(first, &replies))
-    }
-}
-
-/// The protocol of a number of parties with a dealer.
-fn with_dealer(parties: usize, settings: Settings) -> Result<ProtocolChoice> {
-    let config = |text: String| Failure::new(Kind::Config, text);
-    let protocol = format!("dealt-{parties}").parse().map_err(|_| {
-        config(format!(
-            "parties is {parties}: 2 to 16 compute with a dealer; leave it out for three without one"
-        ))
-    })?;
-    let lacks = |what: &str| {
-        config(format!("{what} is for three parties without a dealer: leave out `parties`"))
-    };
-    if settings.security != Security::SemiHonest {
-        return Err(lacks("security=\"checked\""));
-    }
-    if settings.profile != Profile::Bytes {
-        return Err(lacks("profile=\"slow-links\""));
-    }
-    if settings.truncation == TruncationMode::Dither {
-        return Err(lacks("truncation=\"dither\""));
-    }
-    Ok(protocol)
-}
-
-/// The format of numbers that were encoded.
-fn encoded(shape: Shape, frac: u32) -> TensorFormat {
-    TensorFormat { shape, numbers: Format { frac, width: ENCODED_WIDTH } }
-}
-
-/// The key in a file, if one is named.
-fn store_key(file: Option<PathBuf>) -> Result<Option<StoreKey>> {
-    Ok(file.as_deref().map(StoreKey::read).transpose()?)
-}
-
-fn one(handles: Vec<Handle>) -> PyResult<Handle> {
-    let first = handles.into_iter().next();
-    Ok(first.ok_or_else(|| Failure::new(Kind::Failed, "the call made nothing"))?)
-}
-
-/// Keyword arguments as numbers.
-fn numbers(params: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Param>> {
-    let mut all = HashMap::new();
-    for (name, value) in params.iter() {
-        // Arrays first: one of a single number is a number too.
-        let number = if let Ok(values) = value.extract::<PyReadonlyArray1<'_, i64>>() {
-            Param::Ints(values.as_array().to_vec())
-        } else if let Ok(value) = value.extract::<i64>() {
-            Param::Int(value)
-        } else if let Ok(value) = value.extract::<f64>() {
-            Param::Float(value)
-        } else if let Ok(values) = value.extract::<Vec<i64>>() {
-            Param::Ints(values)
-        } else {
-            Param::Floats(value.extract()?)
-        };
-        all.insert(name.extract()?, number);
-    }
-    Ok(all)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod boxes;
+pub(crate) mod cast;
 pub(crate) mod choose;
 pub(crate) mod control;
 pub(crate) mod conv;
@@ -228,8 +229,8 @@ const OPERATORS: &[(&str, Import)] = &[
     ("STFT", Tensors(fourier::stft)),
     ("Constant", Tensors(shape::constant)),
     ("ConstantOfShape", Tensors(shape::constant_of_shape)),
-    ("Cast", Tensors(shape::cast)),
-    ("CastLike", Tensors(shape::cast)),
+    ("Cast", Tensors(cast::cast)),
+    ("CastLike", Tensors(cast::cast)),
     ("Identity", Values(control::identity)),
     // Branches, loops and lists.
     ("If", Values(control::branch)),

@@ -22,10 +22,11 @@
 
 mod relations;
 mod schedule;
+mod values;
 
 use std::{collections::HashMap, sync::Arc};
 
-use mpc_core::{Chain, Result, ShareTensor, Sum, Value};
+use mpc_core::{Chain, Result, ShareTensor, Sum};
 use ring_arith::{Engine, EngineTensor, Shape};
 
 use super::split::{Half, Halves};
@@ -39,7 +40,6 @@ use crate::{
     runtime::{
         chunks::Layout,
         launch::{made, whole},
-        prss::{Key, Sample},
         roles::Pair,
         rounds::{Incoming, Port, Rounds},
     },
@@ -47,48 +47,7 @@ use crate::{
 };
 use relations::Stated;
 use schedule::{Product, Schedule};
-
-/// The samples of a step.
-#[derive(Clone)]
-struct StepSamples {
-    /// Masks of the halves.
-    halves: [Sample; 2],
-    /// Right's share of `A`; of a checked truncation right's part of `a`.
-    share: Sample,
-    /// Left's share of `na`, and of `na` times the factor of each carry.
-    na: Sample,
-    carries: Vec<Sample>,
-    /// Masks of a result's fields.
-    fields: [Sample; 2],
-    /// Of a checked truncation left's shares of the bits of the sum of the rounded parts, and of its carry.
-    bits: Sample,
-    carry: Sample,
-}
-
-/// The dealer's message about a step.
-enum StepMessage<T> {
-    /// A share of `A`.
-    Left(T),
-    /// Shares of `na`, and of `na` times the factor of each carry, as planes; of a checked truncation also of the carry
-    /// of the rounded parts.
-    Right { na: T, checked: Option<T>, carries: Vec<T> },
-}
-
-/// The values of a chain so far.
-struct Values<X> {
-    inputs: Vec<X>,
-    /// Those of steps that are still to be taken.
-    steps: HashMap<usize, X>,
-}
-
-/// A value as an evaluator knows it.
-#[derive(Clone)]
-struct Known<T> {
-    /// `B`.
-    part: T,
-    /// Its share of `A`.
-    share: T,
-}
+use values::{Known, StepMessage, StepSamples, Values};
 
 /// A chain for one chunk.
 struct Run<'a, E: Engine> {
@@ -96,34 +55,6 @@ struct Run<'a, E: Engine> {
     n: usize,
     schedule: Arc<Schedule>,
     samples: Vec<StepSamples>,
-}
-
-impl StepSamples {
-    fn sample<E: Engine>(p: &mut Port<'_, E>, schedule: &Schedule, at: usize, n: usize) -> Self {
-        let product = &schedule.steps[at];
-        let carry = if product.step.bits > 0 { n } else { 0 };
-        let field = if schedule.results.contains(&at) { carry } else { 0 };
-        let checked = if p.is_checked() { carry } else { 0 };
-        let bits = 64 - product.step.bits as usize;
-        Self {
-            halves: p.sample_both(n),
-            share: p.sample(Key::Right, n),
-            na: p.sample(Key::Left, carry),
-            carries: product.carries.iter().map(|_| p.sample(Key::Left, n)).collect(),
-            fields: p.sample_both(field),
-            bits: p.sample(Key::Left, bits * checked.div_ceil(64)),
-            carry: p.sample(Key::Left, checked),
-        }
-    }
-}
-
-impl<X> Values<X> {
-    fn get(&self, value: Value) -> &X {
-        match value {
-            Value::Input(i) => &self.inputs[i],
-            Value::Step(i) => &self.steps[&i],
-        }
-    }
 }
 
 impl<E: Engine> Rss<E> {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use mpc_core::{Result, Sum, Value};
 use ring_arith::Engine;
 
-use super::{StepSamples, schedule::Schedule};
+use super::{schedule::Schedule, values::StepSamples};
 use crate::{
     product::truncate_checked::{base, not_top, rounded, rounding_relations},
     proofs::{Shared, Transcript, Words},
