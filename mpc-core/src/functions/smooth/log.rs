@@ -24,7 +24,7 @@ const MOST: u32 = 40;
 /// `ln 2` from the same look-up.
 ///
 /// # Cost
-/// With replicated sharing see [`crate::functions::costs`].
+/// With replicated sharing see `rss_protocols::costs`.
 /// With replicated sharing at width 44: 22 rounds and 3660 bits for each element in all.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ use crate::{Arg, Error, Format, Protocol, Result, SecretTensor};
 /// two again.
 ///
 /// # Cost
-/// With replicated sharing see [`crate::functions::costs`]; numbers known to be small ([`SecretTensor::with_bound`])
+/// With replicated sharing see `rss_protocols::costs`; numbers known to be small ([`SecretTensor::with_bound`])
 /// cost less, and those known to be positive too: see [`reciprocal_positive`]. With replicated sharing at
 /// width 44: 24 rounds and 3897 bits for each element in all. One round more for more than 20 fraction
 /// bits, whose results and a power of two do not fit one word.
@@ -197,7 +197,7 @@ fn quotient<P: Protocol>(
 /// As [`reciprocal`], with two powers of two: one for the operand, one with half the exponent.
 ///
 /// # Cost
-/// With replicated sharing see [`crate::functions::costs`].
+/// With replicated sharing see `rss_protocols::costs`.
 /// With replicated sharing at width 44: 24 rounds and 4055 bits for each element in all.
 ///
 /// # Errors

@@ -58,7 +58,7 @@ use model::Plain;
 /// Instantiates the suite: one module of `#[test]` functions for every
 /// `name: parties, constructor;`. Instead of a number a [`TestWorld`] can be given, for instance one with a
 /// dealer. The constructor makes a party's protocol from its
-/// [`net::Session`]. See [`mod@crate::conformance`].
+/// [`net::Session`]. See [`mod@crate::testing::conformance`].
 #[macro_export]
 macro_rules! conformance {
     ($($name:ident: $parties:expr, $make:expr;)+) => {$(
