@@ -4,6 +4,7 @@
 mod authority;
 mod buffer;
 mod cert;
+mod collectives;
 mod endpoint;
 mod error;
 mod frame;
@@ -35,6 +36,7 @@ mod transport;
 
 pub use authority::{Authority, KeyRequest, Renewed, key_fingerprint};
 pub use cert::{Identity, Period, Role, Serial};
+pub use collectives::Collectives;
 pub use endpoint::{Channel, Endpoint, Resolver, Security, Settings, system_resolver};
 pub use error::{Error, Result};
 pub use limits::Limits;
