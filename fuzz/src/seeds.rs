@@ -20,8 +20,8 @@ use trefoil::{
     store::{Content, FileSum, Holder, Manifest, Readers, saved::SavedShare},
     tapes::TapeState,
     training::{
-        Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, Run, RunSpec,
-        Spent, Used,
+        Augment, Conditions, Course, DataSet, Decision, Halt, Join, Openings, Position, RowTensor,
+        Run, RunSpec, Spent, Used,
     },
     wire::{
         Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status,
@@ -300,12 +300,25 @@ fn data_set() -> DataSet {
         rows: 1437,
         tensors: vec![tensor("values", &[3], 20)],
         conditions: Conditions { most_numbers_out: Some(650), ..Conditions::default() },
+        key: vec!["id".to_owned()],
     }
 }
 
 fn run_spec() -> RunSpec {
+    let join = Join::Inner { rows: 1437 };
     RunSpec {
-        data: vec![Used { name: "digits-a".to_owned(), version: Id::from([5; 16]), beside: false }],
+        data: vec![
+            Used {
+                name: "digits-a".to_owned(),
+                version: Id::from([5; 16]),
+                position: Position::After,
+            },
+            Used {
+                name: "digits-b".to_owned(),
+                version: Id::from([6; 16]),
+                position: Position::Joined(join),
+            },
+        ],
         course: Course {
             epochs: 20,
             seed: 7,

@@ -22,14 +22,16 @@ use trefoil::{
     inputs::{self, Reading, Schema, TableOptions, Tokenizer, text_of},
     model::{Column, Range},
     store::Readers,
-    training::{Augment, Budget, Conditions, Course, RowTensor, Rows},
+    training::{
+        Augment, Budget, Conditions, Course, Group, Join, KeySecret, RowTensor, Rows, keys_of_table,
+    },
 };
 
 use crate::{
     arrays::Public,
     chat::Chat,
     errors::{Failure, Kind, Result},
-    learn::{self, DataInfo, Followed, News, RunInfo, Wanted},
+    learn::{self, DataInfo, DataSetRows, Followed, News, RunInfo, Wanted},
     model::{Flat, Model, flat, whole},
     state::TICK,
     train::Training,
@@ -90,8 +92,31 @@ enum Given {
 }
 
 /// The table of a frame: its text, the column with the label, those that are left out, the number of classes, the file
-/// of a schema, and whether labels alone or values alone are kept.
-type Frame = (Vec<u8>, Option<String>, Vec<String>, Option<u32>, Option<String>, Option<String>);
+/// of a schema, whether labels alone or values alone are kept, and the key.
+type Frame = (
+    Vec<u8>,
+    Option<String>,
+    Vec<String>,
+    Option<u32>,
+    Option<String>,
+    Option<String>,
+    Option<Key>,
+);
+
+/// The columns of a key, and the file of the secret under which it is hashed.
+type Key = (Vec<String>, String);
+
+/// Data sets that a run puts together: their names, and the kind and rows of a join if they are joined.
+type Sets = (Vec<String>, Option<(String, Option<usize>)>);
+
+fn group_of((names, join): Sets) -> Result<Group> {
+    let Some((kind, rows)) = join else { return Ok(Group::Beside(names)) };
+    let join = Join::asked(&kind, rows).map_err(Failure::input)?;
+    let names: [String; 2] = names.try_into().map_err(|names: Vec<String>| {
+        Failure::input(format!("a join brings two data sets together, not {}", names.len()))
+    })?;
+    Ok(Group::Joined(names, join))
+}
 
 /// The rows of a data set.
 #[derive(FromPyObject)]
@@ -132,16 +157,35 @@ fn conditions_of((least_batch, metric_rows, most_numbers_out, budget): Terms) ->
     Conditions { least_batch, metric_rows, most_numbers_out, privacy }
 }
 
-/// The tensors of a table's rows.
-fn rows_of((text, label, drop, classes, schema, only): Frame) -> Result<Vec<(RowTensor, Tensor)>> {
+/// The rows of a table, with their keys.
+fn rows_of((text, label, mut drop, classes, schema, only, key): Frame) -> Result<DataSetRows> {
+    // A key is not a value.
+    drop.extend(key.iter().flat_map(|(columns, _)| columns.clone()));
     let (table, options) = table(&text, label, drop)?;
     let schema = schema.map(|path| Schema::read(Path::new(&path))).transpose()?.unwrap_or_default();
+    let tensors = tensors_of(&table, &options, schema, classes, only)?;
+    let keys = key.map(|(columns, secret)| -> Result<_> {
+        let secret = KeySecret::read(Path::new(&secret))?;
+        let keys = keys_of_table(Path::new(FRAME), &table, &columns, &secret)?;
+        Ok((columns, keys))
+    });
+    Ok(DataSetRows { tensors, keys: keys.transpose()? })
+}
+
+/// The tensors of a table's rows.
+fn tensors_of(
+    table: &Table,
+    options: &TableOptions,
+    schema: Schema,
+    classes: Option<u32>,
+    only: Option<String>,
+) -> Result<Vec<(RowTensor, Tensor)>> {
     let place = Path::new(FRAME);
     if only.as_deref() == Some("labels") {
-        let rows = Rows::truths_of_table(place, &table, schema.label.as_ref(), &options)?;
+        let rows = Rows::truths_of_table(place, table, schema.label.as_ref(), options)?;
         return Ok(vec![rows.labels(classes)?]);
     }
-    let rows = Rows::of_table(place, &table, schema, &[], (&options, 1.0))?;
+    let rows = Rows::of_table(place, table, schema, &[], (options, 1.0))?;
     let labels = only.is_none().then(|| rows.labels(classes)).transpose()?;
     Ok([rows.values()?].into_iter().chain(labels).collect())
 }
@@ -466,12 +510,12 @@ impl Connection {
         check_name("data set", &name).map_err(Failure::input)?;
         let readers = named(readers)?;
         let conditions = conditions_of(conditions);
-        let tensors = match rows {
+        let rows = match rows {
             DataRows::Table(frame) => py.detach(|| rows_of(frame))?,
-            DataRows::Tensors(arrays) => arrays
-                .into_iter()
-                .map(|(name, array)| row_tensor(name, &array))
-                .collect::<Result<_>>()?,
+            DataRows::Tensors(arrays) => {
+                let tensors = arrays.into_iter().map(|(name, array)| row_tensor(name, &array));
+                DataSetRows { tensors: tensors.collect::<Result<_>>()?, keys: None }
+            }
         };
         let sent = Arc::new(Sent::default());
         let watched = sent.clone();
@@ -479,7 +523,7 @@ impl Connection {
             py,
             || sent.tell(progress.as_ref()),
             move |client| {
-                learn::put_data(client, &name, tensors, conditions, &readers, replace, &*watched)
+                learn::put_data(client, &name, rows, conditions, &readers, replace, &*watched)
             },
         )
     }
@@ -503,7 +547,7 @@ impl Connection {
         py: Python<'_>,
         name: String,
         training: PyRef<'_, Training>,
-        data: Vec<Vec<String>>,
+        data: Vec<Sets>,
         epochs: u32,
         seed: u64,
         labels: Vec<String>,
@@ -522,6 +566,7 @@ impl Connection {
         let augment = Augment::default();
         let course = Course { epochs, seed, schedule: training.schedule(), augment };
         let (metrics_every, weights_after) = openings;
+        let data = data.into_iter().map(group_of).collect::<Result<_>>()?;
         let run = Wanted {
             name,
             data,

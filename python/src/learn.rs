@@ -17,7 +17,7 @@ use trefoil::{
     client::{self, Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
     config::ClientConfig,
     store::Readers,
-    training::{Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec, Training},
+    training::{Conditions, Course, DataSet, Group, Halt, Openings, RowTensor, RunSpec, Training},
     wire::{DataState, RunState},
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct DataInfo {
     rows: usize,
     /// Name, dimensions and fraction bits of each tensor, the labels last.
     tensors: Vec<(String, Vec<usize>, u32)>,
+    /// The columns from which the rows' keys were made.
+    key: Vec<String>,
     /// None for everyone, and for clients other than the owner.
     readers: Option<Vec<String>>,
     state: String,
@@ -73,6 +75,7 @@ impl DataInfo {
             owner: set.owner.clone(),
             rows: set.set.rows,
             tensors: set.set.tensors.iter().map(tensor).collect(),
+            key: set.set.key.clone(),
             readers,
             state,
         }
@@ -120,23 +123,33 @@ fn listed<T: Listed, I>(lists: &[Vec<T>], info: fn(&T, String) -> I) -> Vec<I> {
     items.into_iter().map(|item| info(item, state(item))).collect()
 }
 
-/// Shares the tensors of all rows among the servers.
+/// The rows of a data set.
+pub(crate) struct DataSetRows {
+    /// Each tensor with the words of all rows.
+    pub(crate) tensors: Vec<(RowTensor, Tensor)>,
+    /// The columns of the key, and the key of each row, if they have one.
+    pub(crate) keys: Option<(Vec<String>, Tensor)>,
+}
+
+/// Shares the tensors of all rows, and their keys, among the servers.
 pub(crate) fn put_data(
     client: &mut Client,
     name: &str,
-    tensors: Vec<(RowTensor, Tensor)>,
+    DataSetRows { tensors, keys }: DataSetRows,
     conditions: Conditions,
     readers: &Readers,
     replace: bool,
     watch: &dyn Watch,
 ) -> Result<()> {
-    let (tensors, words): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
+    let (tensors, mut words): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
+    let (key, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
+    words.extend(keys);
     let counts: Vec<usize> = words.iter().map(|words| words.shape().dims()[0]).collect();
     let rows = counts.first().copied().unwrap_or(0);
     if counts.iter().any(|&count| count != rows) {
         return Err(Failure::input(format!("data and labels have {counts:?} rows, not the same")));
     }
-    let set = DataSet { rows, tensors, conditions };
+    let set = DataSet { rows, tensors, conditions, key: key.concat() };
     set.check()?;
     Ok(client.put_data(name, &set, words, readers, replace, watch)?)
 }
@@ -144,8 +157,8 @@ pub(crate) fn put_data(
 /// A run that a client wants.
 pub(crate) struct Wanted {
     pub(crate) name: String,
-    /// Its data sets; those of one group hold columns of the same rows.
-    pub(crate) data: Vec<Vec<String>>,
+    /// Its data sets.
+    pub(crate) data: Vec<Group>,
     pub(crate) request: Arc<TrainRequest>,
     /// The state at the start, encoded.
     pub(crate) state: Vec<Tensor>,

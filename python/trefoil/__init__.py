@@ -12,7 +12,7 @@ from ._chat import Chat
 from ._conversation import Conversation
 from ._errors import Cheated, ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
-from ._run import DataInfo, Progress, Run, RunInfo
+from ._run import DataInfo, Join, Progress, Run, RunInfo
 from ._secret import Secret
 from ._session import Cost, Mpc, Step, local, party
 from ._train import Trainer
@@ -31,6 +31,7 @@ __all__ = [
     "Error",
     "Function",
     "InputError",
+    "Join",
     "Model",
     "ModelInfo",
     "Mpc",

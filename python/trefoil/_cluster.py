@@ -16,7 +16,7 @@ from ._conversation import Conversation
 from ._errors import ConfigError, Error, InputError
 from ._model import Model
 from ._progress import bar
-from ._run import DataInfo, Run, RunInfo
+from ._run import DataInfo, Join, Run, RunInfo
 from ._secret import _floats, _plain
 from ._session import FRAC_BITS, Cost
 from ._tables import framed, table_of
@@ -72,7 +72,8 @@ class Data:
         only: Literal["values", "labels"] | None = None, readers: Sequence[str] | str = (), least_batch: int = 2,
         metric_rows: int = 100, most_numbers_out: int | None = None, privacy_budget: float | None = None,
         delta: float = 1e-5, replace: bool = False, progress: bool = False, label: str | None = None,
-        drop: Sequence[str] = (), schema: str | os.PathLike[str] | None = None,
+        drop: Sequence[str] = (), schema: str | os.PathLike[str] | None = None, key: str | Sequence[str] = (),
+        key_secret: str | os.PathLike[str] | None = None,
     ) -> None:
         """Secret-share rows of data and their labels among the servers, for trainings.
 
@@ -113,11 +114,20 @@ class Data:
         schema : path, optional
             A description of a table's columns, as ``trefoil data schema`` writes it: ranges, categories, scales and
             missing values. Columns are matched to it by name.
+        key : str or sequence of str, optional
+            The column of a table that says whose row it is, or several that say so together. The servers get a hash of
+            60 bits of its cells as a secret, which no network sees; runs join two data sets by it (:meth:`Cluster.train`).
+            Cells are compared as texts: a column of integers with gaps becomes one of floats in pandas, and ``7.0`` is
+            not ``7``.
+        key_secret : path, optional
+            The file of the secret under which the key is hashed, 64 hexadecimal letters: the same for all owners whose
+            data is joined, and unknown to the servers. ``trefoil store key FILE`` makes one.
 
         Raises
         ------
         InputError
-            If arrays and labels do not fit each other, or naming the row and column that does not fit the schema.
+            If arrays and labels do not fit each other, or naming the row and column that does not fit the schema, or
+            the rows whose key is empty or that of another row.
         RangeError
             Naming a number that is too large.
         Refused
@@ -130,8 +140,10 @@ class Data:
         if only == "labels" and len(arrays) != 1:
             raise InputError(f"{len(arrays)} arrays; labels are one")
         table = table_of(arrays[0]) if len(arrays) == 1 else None
-        if table is None and (label is not None or drop or schema is not None):
-            raise InputError("label=, drop= and schema= are of one table with named columns")
+        if table is None and (label is not None or drop or schema is not None or key):
+            raise InputError("label=, drop=, schema= and key= are of one table with named columns")
+        if bool(key) != (key_secret is not None):
+            raise InputError("key= and key_secret= belong together: the columns, and the secret under which they are hashed")
         if table is None and len(arrays) < (2 if only is None else 1):
             raise InputError("give an array for each input of the network, and the labels last")
         if min(int(least_batch), int(metric_rows)) < 1 or (most_numbers_out is not None and int(most_numbers_out) < 0):
@@ -144,7 +156,8 @@ class Data:
         else:
             count = None if classes is None else int(classes)
             described = None if schema is None else os.fspath(schema)
-            rows = (table, label, _named(drop), count, described, only)
+            keyed = None if key_secret is None else (_named(key), os.fspath(key_secret))
+            rows = (table, label, _named(drop), count, described, only, keyed)
         with bar(None, "B", progress) as sent:
             self._cluster._with(lambda c: c.put_data(name, rows, conditions, _who(readers), replace, sent.at))
 
@@ -170,6 +183,13 @@ class Data:
         name : str
         """
         self._cluster.remove(name)
+
+
+def _sets(data):
+    """Data sets that a run puts together, as the compiled half takes them."""
+    if isinstance(data, Join):
+        return [data.left, data.right], (data.kind, data.rows)
+    return ([data] if isinstance(data, str) else list(data)), None
 
 
 def _tensors(arrays, classes, only):
@@ -462,7 +482,7 @@ class Cluster:
     # -- training ----------------------------------------------------------------------------------
 
     def train(
-        self, name: str, model: Model, data: str | Sequence[str | Sequence[str]], *, epochs: int = 1,
+        self, name: str, model: Model, data: str | Join | Sequence[str | Sequence[str] | Join], *, epochs: int = 1,
         batch_size: int = 32, loss: Loss = "cross_entropy", optimiser: Optimiser = optim.SGD(),
         metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
@@ -482,8 +502,9 @@ class Cluster:
         model : Model
             With one result. It begins with its weights, which are secret-shared on this machine.
         data : str or sequence of str
-            Data sets, of one owner or of several; their rows are joined one after the other. An inner list of names,
-            as in ``[["pixels", "labels"], "more"]``, holds columns of the same rows, in the same order.
+            Data sets, of one owner or of several; their rows follow each other. An inner list of names,
+            as in ``[["pixels", "labels"], "more"]``, holds columns of the same rows, in the same order. A :class:`Join`,
+            as in ``Join("hospital", "bank", rows=500)``, holds columns of rows that have one key.
         epochs : int
             The number of passes over the rows.
         batch_size : int
@@ -543,8 +564,7 @@ class Cluster:
             model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
             privacy=privacy,
         )
-        sets = [data] if isinstance(data, str) else data
-        sets = [[names] if isinstance(names, str) else list(names) for names in sets]
+        sets = [_sets(names) for names in ([data] if isinstance(data, (str, Join)) else data)]
         with bar(None, "B", progress) as sent:
             begun = self._with(
                 lambda c: c.begin(

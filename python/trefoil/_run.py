@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ._errors import Error
 from ._progress import bar
@@ -21,10 +21,37 @@ _TICK = 0.1
 
 
 @dataclass(frozen=True)
+class Join:
+    """Two data sets whose rows the servers bring together by their secret keys (``key=`` of ``cluster.data.put``).
+
+    Nobody learns which rows have a partner. Everything else of the keys stays secret too, except for one bit of an inner
+    join: whether there are ``rows`` pairs. If there are fewer, the run is refused. The owners of both data sets consent to
+    the join with the rest of the run.
+
+    Parameters
+    ----------
+    left, right : str
+        The data sets. Columns of ``right`` follow those of ``left``.
+    rows : int, optional
+        Of an inner join: the number of pairs that the run trains on, those of the lowest keys, which are hashes.
+    kind : "inner" or "left"
+        A left join keeps all rows of ``left`` and takes no ``rows``. Without a partner they have zeros in the columns of
+        ``right``: the mean of a column that a schema scales by ``standard``, and none of the categories of a one-hot code.
+        The labels must come with ``left``.
+    """
+
+    left: str
+    right: str
+    rows: int | None = None
+    kind: Literal["inner", "left"] = "inner"
+
+
+@dataclass(frozen=True)
 class DataInfo:
     """A data set in the servers' list.
 
-    Its ``tensors`` are name, shape of a row, and fraction bits of each tensor of the rows, the labels last. Its
+    Its ``tensors`` are name, shape of a row, and fraction bits of each tensor of the rows, the labels last. Its ``key``
+    are the columns of which the rows' keys were made, none if rows have no keys. Its
     ``readers`` are the clients that may name it in a run: None for everyone, and if this client is not the owner. Its
     ``state`` is ``"ready"``, or the reason why it cannot be used.
     """
@@ -33,6 +60,7 @@ class DataInfo:
     owner: str
     rows: int
     tensors: list[tuple[str, list[int], int]]
+    key: list[str]
     readers: list[str] | None
     state: str
 

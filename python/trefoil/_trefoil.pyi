@@ -145,15 +145,17 @@ class Connection:
     def share(self, name: str, readers: list[str] | None) -> None: ...
     def put_data(
         self, name: str,
-        rows: list[tuple[str, Public]] | tuple[bytes, str | None, list[str], int | None, str | None, str | None],
+        rows: list[tuple[str, Public]]
+        | tuple[bytes, str | None, list[str], int | None, str | None, str | None, tuple[list[str], str] | None],
         conditions: tuple[int, int, int | None, tuple[float, float] | None], readers: list[str] | None, replace: bool,
         progress: _Bar | None = None,
     ) -> None: ...
     def data_sets(self) -> list[dict[str, Any]]: ...
     def runs(self) -> list[dict[str, Any]]: ...
     def begin(
-        self, name: str, training: Training, data: list[list[str]], epochs: int, seed: int, labels: list[str],
-        recipients: list[str], openings: tuple[int | None, list[int]], replace: bool, progress: _Bar | None = None,
+        self, name: str, training: Training, data: list[tuple[list[str], tuple[str, int | None] | None]], epochs: int, seed: int,
+        labels: list[str], recipients: list[str], openings: tuple[int | None, list[int]], replace: bool,
+        progress: _Bar | None = None,
     ) -> dict[str, Any]: ...
     def drive(
         self, name: str, training: Training, told: Callable[[list[dict[str, Any]], str | None, list[str] | None], bool],

@@ -6,6 +6,7 @@ mod cluster;
 mod common;
 mod dealt;
 mod demo;
+mod joins;
 mod load;
 mod onnx;
 mod protocols;

@@ -95,15 +95,7 @@ impl StoreKey {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let text = text.trim_end().as_bytes();
-        if text.len() != 64 {
-            return None;
-        }
-        let mut bytes = Zeroizing::new([0; 32]);
-        for (byte, pair) in bytes.iter_mut().zip(text.chunks(2)) {
-            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        parse_key(text).map(Self)
     }
 
     /// The key of one file.
@@ -229,6 +221,19 @@ fn nonce(number: usize, last: bool) -> Nonce {
     bytes[0] = u8::from(last);
     bytes[4..].copy_from_slice(&(number as u64).to_be_bytes());
     Nonce::assume_unique_for_key(bytes)
+}
+
+/// The 32 bytes of 64 hexadecimal letters, with nothing but white space behind them.
+pub(crate) fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
+    let text = text.trim_end().as_bytes();
+    if text.len() != 64 {
+        return None;
+    }
+    let mut bytes = Zeroizing::new([0; 32]);
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks(2)) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]

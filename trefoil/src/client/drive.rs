@@ -12,7 +12,7 @@ use std::{
 use super::{Client, NewRun, Total, Watch, agree_on_item};
 use crate::{
     base::{Digest, Error, Result},
-    training::{Training, Used},
+    training::{Group, Join, Position, Training, Used},
     wire::{DataState, RunState},
 };
 
@@ -226,23 +226,30 @@ impl Driven {
 }
 
 impl Client {
-    /// The data sets of these names in the versions that the servers have, and the rows of all together. Those of one
-    /// group hold columns of the same rows.
+    /// The data sets of these names in the versions that the servers have, and the rows that a run on them takes.
     ///
     /// # Errors
     /// [`Error::Refused`] naming the one that is missing, or about which the servers differ.
-    pub fn used(&mut self, groups: &[Vec<String>]) -> Result<(Vec<Used>, usize)> {
+    pub fn used(&mut self, groups: &[Group]) -> Result<(Vec<Used>, usize)> {
         let sets = self.data_sets()?;
         let mut data = Vec::new();
         let mut rows = 0;
         for group in groups {
-            for (at, name) in group.iter().enumerate() {
+            for (at, name) in group.names().iter().enumerate() {
                 let set = agree_on_item::<DataState>(name, &sets)?;
-                let beside = at > 0;
-                if !beside {
-                    rows += set.set.rows;
+                let position = match group {
+                    _ if at == 0 => Position::After,
+                    Group::Beside(_) => Position::Beside,
+                    Group::Joined(_, join) => Position::Joined(*join),
+                };
+                match (group, position) {
+                    (Group::Joined(_, Join::Inner { rows: pairs }), Position::After) => {
+                        rows += pairs
+                    }
+                    (_, Position::After) => rows += set.set.rows,
+                    _ => {}
                 }
-                data.push(Used { name: name.clone(), version: set.version, beside });
+                data.push(Used { name: name.clone(), version: set.version, position });
             }
         }
         Ok((data, rows))

@@ -19,6 +19,7 @@ pub mod queue;
 mod quota;
 mod rebuild;
 mod reload;
+mod rows;
 mod serve;
 mod session;
 mod state;

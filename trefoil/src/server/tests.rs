@@ -1,6 +1,7 @@
 //! Three servers within one process, links and all, and clients that behave or do not.
 
 mod conversations;
+mod joins;
 mod learning;
 mod meetings;
 mod observed;
@@ -63,7 +64,14 @@ impl World {
     /// Servers that keep their audit logs at these places.
     fn audited(audits: [PathBuf; 3]) -> Self {
         let between = Arc::new(|_, links| links);
-        Self::start(&Limits::default(), |_| Access::default(), |_, _| {}, between, audits)
+        let computing = Computing::default();
+        Self::start(
+            &Limits::default(),
+            |_| Access::default(),
+            |_, _| {},
+            between,
+            (audits, computing),
+        )
     }
 
     /// Servers whose links lead through something else.
@@ -78,7 +86,7 @@ impl World {
         between: Arc<Between>,
     ) -> Self {
         let audits = [0, 1, 2].map(|_| folder("audit").join("audit.jsonl"));
-        Self::start(limits, access, prepare, between, audits)
+        Self::start(limits, access, prepare, between, (audits, Computing::default()))
     }
 
     fn start(
@@ -86,7 +94,7 @@ impl World {
         access: impl Fn(usize) -> Access,
         prepare: impl Fn(usize, &Store),
         between: Arc<Between>,
-        audits: [PathBuf; 3],
+        (audits, computing): ([PathBuf; 3], Computing),
     ) -> Self {
         let servers = [0, 1, 2].map(|me| {
             let store = Store::open(&folder("server"), holder(me), None).unwrap();
@@ -95,7 +103,7 @@ impl World {
             let audit = AuditLog { file: audits[me].clone(), rotate_mib: 1, keep: 1 };
             let audit = Audit::open(me, Some(&audit)).unwrap();
             let (access, limits) = (access(me), limits.clone());
-            Server::new(me, access, limits, store, engine, Computing::default(), audit)
+            Server::new(me, access, limits, store, engine, computing, audit)
         });
         let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
         for (me, (server, endpoint)) in servers.iter().cloned().zip(endpoints).enumerate() {

@@ -11,14 +11,19 @@ use nn_layers::{
     Observer,
     train::{State, TrainPlan, TrainRequest},
 };
-use ring_arith::Shape;
 
-use super::{Core, access::bytes_held, cache::Hashes, jobs::Offer};
+use super::{
+    Core,
+    access::bytes_held,
+    cache::Hashes,
+    jobs::Offer,
+    rows::{Loaded, Rows, Unjoined},
+};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
     model::{Program, shapes_of},
     store::{Charge, Content, Manifest, NewItem, Opened, Readers},
-    training::{Budget, DataSet, Run, Seen, Training, beside, concat, plan_digest},
+    training::{Budget, Run, Seen, Training, plan_digest},
     wire::check_upload,
 };
 
@@ -45,9 +50,8 @@ pub(super) struct Progress<P: ServerProtocol> {
     state: State<P>,
     /// The metrics of the steps from `run.sums_from` on, summed.
     sums: Vec<P::Share>,
-    /// All rows of each tensor of a batch.
-    rows: Vec<P::Share>,
-    /// Hashes of all components of the rows that this server holds.
+    rows: Rows<P>,
+    /// Hashes of all components of the data sets that this server holds.
     data: Hashes,
     /// Owner, name and privacy budget of each data set.
     budgets: Vec<(String, String, Option<Budget>)>,
@@ -167,22 +171,8 @@ impl<P: ServerProtocol> Progress<P> {
         let sums = mpc.accept(&shapes_of(&sums)?, sums)?;
         let state = mpc.accept(&shapes_of(&shares)?, shares)?;
         let state = training.plan().secret_state(state)?;
-        let mut sets: Vec<(DataSet, Shares)> = Vec::new();
-        let mut budgets = Vec::new();
-        for used in &run.spec.data {
-            let data = core.usable_data(&manifest.owner, used)?;
-            let shares = core.store.shares(&used.name, &data)?;
-            let set = data.data()?;
-            budgets.push((data.owner.clone(), used.name.clone(), set.conditions.privacy));
-            check_shapes(&used.name, &shares, &set.shapes()?)?;
-            match sets.last_mut() {
-                Some((known, held)) if used.beside => beside((known, held), (set, shares))?,
-                _ => sets.push((set.clone(), shares)),
-            }
-        }
-        let rows = concat(sets.into_iter().map(|(_, shares)| shares).collect())?;
-        let data = Hashes::new(mpc.sharing(), &rows);
-        let rows = mpc.accept(&shapes_of(&rows)?, rows)?;
+        let Loaded { rows, hashes: data, budgets } =
+            Loaded::read(core, mpc, &manifest.owner, &run)?;
         let (manifest, step_time) = (manifest.clone(), None);
         Ok(Self {
             manifest,
@@ -205,8 +195,8 @@ impl<P: ServerProtocol> Progress<P> {
 
     /// Bytes that its data and state take.
     fn bytes(&self) -> u64 {
-        let shares = self.rows.iter().chain(self.state.shares());
-        WORD * shares.map(|share| share.shape().len() as u64).sum::<u64>()
+        let state = self.state.shares().into_iter().map(|share| share.shape().len() as u64);
+        WORD * (self.rows.words() + state.sum::<u64>())
     }
 
     /// This server's message to the others before they go on with the training.
@@ -296,6 +286,16 @@ impl<P: ServerProtocol> Progress<P> {
         &self.run
     }
 
+    /// The bits that joins before the next step open; 0 if none is to be made.
+    pub(super) fn join_bits(&self) -> u64 {
+        self.rows.join_bits()
+    }
+
+    /// Makes these joins. The inner result is the reason why that is not possible, at all servers alike.
+    pub(super) fn join(&mut self, mpc: &mut P) -> Result<Result<(), Unjoined>> {
+        self.rows.bring_together(mpc)
+    }
+
     /// Does some steps of one window.
     pub(super) fn train(
         &mut self,
@@ -308,8 +308,14 @@ impl<P: ServerProtocol> Progress<P> {
         let (end, all) = (from + steps, self.training.steps());
         let window = self.training.openings().window(from, all);
         let began = Instant::now();
-        let Seen { sums, left } =
-            self.training.run(mpc, &mut self.state, &self.rows, from..end, seed, observer)?;
+        let Seen { sums, left } = self.training.run(
+            mpc,
+            &mut self.state,
+            self.rows.whole()?,
+            from..end,
+            seed,
+            observer,
+        )?;
         self.step_time = Some(began.elapsed() / steps.max(1));
         self.run.step = end;
         if from == window.start {
@@ -429,14 +435,6 @@ impl Derived {
             .map_err(|cause| refused(&cause))?;
         Ok(Self { request: Digest::of(&[request]), plan })
     }
-}
-
-fn check_shapes(name: &str, shares: &Shares, wanted: &[Shape]) -> Result<()> {
-    if shapes_of(shares)? == wanted {
-        return Ok(());
-    }
-    let reason = "its rows are not as its description says; put it again with --replace";
-    Err(Error::refused(format_args!("data set `{name}`"), reason))
 }
 
 #[cfg(test)]

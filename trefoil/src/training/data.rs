@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use ring_arith::{EngineTensor, Shape, Tensor};
+use ring_arith::Shape;
 use serde::{Deserialize, Serialize};
 
-use super::{openings::Conditions, privacy::Budget};
+use super::{Join, openings::Conditions, privacy::Budget};
 use crate::{
-    base::{Error, Result, Shares},
+    base::{Error, Result},
     model::{Column, check_columns, check_size},
 };
 
@@ -16,6 +16,9 @@ const TENSORS: usize = 64;
 
 /// The most bytes of a tensor's name.
 const NAME: usize = 256;
+
+/// The most columns of a key.
+const KEYS: usize = 16;
 
 /// The most dimensions of a row.
 const RANK: usize = 8;
@@ -31,6 +34,9 @@ pub struct DataSet {
     /// The owner's conditions for runs.
     #[serde(default)]
     pub conditions: Conditions,
+    /// The columns from which the rows' keys were made, for joins; empty if rows have no keys. The keys are secret.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<String>,
 }
 
 /// One tensor of a row.
@@ -89,18 +95,25 @@ impl DataSet {
             check_columns(&format!("tensor `{}`", tensor.name), &tensor.columns, width)?;
         }
         check_size("data set", self.tensors.iter().map(|tensor| tensor.columns.as_slice()))?;
+        let sound = |name: &String| name.len() <= NAME && !name.chars().any(char::is_control);
+        if self.key.len() > KEYS || !self.key.iter().all(sound) {
+            return bad(
+                "a key has at most 16 columns, with names of at most 256 bytes and no control characters",
+            );
+        }
         self.conditions.privacy.iter().try_for_each(Budget::check)?;
         self.shapes().map(drop)
     }
 
-    /// Shapes of all rows of each tensor.
+    /// Shapes of all rows of each tensor, and of the keys if there are some.
     ///
     /// # Errors
     /// [`Error::Ring`] if one has more elements than a tensor can have.
     pub fn shapes(&self) -> Result<Vec<Shape>> {
-        let shape =
-            |tensor: &RowTensor| Shape::new([&[self.rows], tensor.dims.as_slice()].concat());
-        Ok(self.tensors.iter().map(shape).collect::<ring_arith::Result<_>>()?)
+        let keys = (!self.key.is_empty()).then_some(&[][..]);
+        let dims = self.tensors.iter().map(|tensor| tensor.dims.as_slice()).chain(keys);
+        let shapes = dims.map(|dims| Shape::new([&[self.rows], dims].concat()));
+        Ok(shapes.collect::<ring_arith::Result<_>>()?)
     }
 
     /// Numbers in all.
@@ -117,10 +130,46 @@ impl DataSet {
     /// # Errors
     /// [`Error::Refused`] that states why they do not go together.
     pub fn beside(&mut self, other: &Self) -> Result<()> {
-        let bad = |reason: String| Err(Error::refused("data sets side by side", reason));
         if self.rows != other.rows {
-            return bad(format!("they have {} and {} rows", self.rows, other.rows));
+            let reason = format!("they have {} and {} rows", self.rows, other.rows);
+            return Err(Error::refused("data sets side by side", reason));
         }
+        self.add_columns("data sets side by side", other)
+    }
+
+    /// Joins the rows of another set to these by their keys. Its columns follow as in [`DataSet::beside`]. `names` are
+    /// those of both sets.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] that states why they cannot be joined.
+    pub fn join(&mut self, other: &Self, join: Join, names: [&str; 2]) -> Result<()> {
+        let what = format!("join of `{}` with `{}`", names[0], names[1]);
+        join.check([self, other], names).map_err(|reason| Error::refused(&what, reason))?;
+        let labels = self.tensors.last().cloned();
+        self.add_columns(&what, other)?;
+        if join == Join::Left && self.tensors.last() != labels.as_ref() {
+            let reason = format!(
+                "rows without a partner get zeros, and `{}` brings the last tensor of a row, which holds the labels: \
+                 name the set with the labels first",
+                names[1]
+            );
+            return Err(Error::refused(&what, reason));
+        }
+        if let Join::Inner { rows } = join {
+            self.rows = rows;
+        }
+        self.key.clear();
+        Ok(())
+    }
+
+    /// The place of each tensor of another set among these, once its columns have been added.
+    pub(crate) fn places(&self, other: &Self) -> Vec<Option<usize>> {
+        let place =
+            |tensor: &RowTensor| self.tensors.iter().position(|known| known.name == tensor.name);
+        other.tensors.iter().map(place).collect()
+    }
+
+    fn add_columns(&mut self, what: &str, other: &Self) -> Result<()> {
         for tensor in &other.tensors {
             let known = self.tensors.iter_mut().find(|known| known.name == tensor.name);
             let Some(known) = known else {
@@ -131,9 +180,9 @@ impl DataSet {
                 && !known.dims.is_empty()
                 && known.dims.get(1..) == tensor.dims.get(1..);
             if !alike {
-                return bad(format!(
-                    "{known} and {tensor} differ in more than the first dimension"
-                ));
+                let reason =
+                    format!("{known} and {tensor} differ in more than the first dimension");
+                return Err(Error::refused(what, reason));
             }
             known.dims[0] += tensor.dims[0];
             // Names of a part of the columns would be of no use: what comes from there has no place among them.
@@ -167,63 +216,6 @@ impl DataSet {
     }
 }
 
-/// The columns of one set after those of another, which describe the same rows.
-///
-/// # Errors
-/// As [`DataSet::beside`].
-pub(crate) fn beside(
-    (description, shares): (&mut DataSet, &mut Shares),
-    (more, columns): (&DataSet, Shares),
-) -> Result<()> {
-    description.beside(more)?;
-    for (tensor, share) in more.tensors.iter().zip(columns) {
-        // The description names new ones already; they come in its order.
-        let at = description.tensors.iter().position(|known| known.name == tensor.name);
-        match at.and_then(|at| shares.get_mut(at)) {
-            Some(held) => extend(held, share, 1)?,
-            None => shares.push(share),
-        }
-    }
-    Ok(())
-}
-
-/// Rows of several tensors, one set after the other.
-///
-/// # Errors
-/// [`Error::Ring`] if they are not alike.
-pub(crate) fn concat(sets: Vec<Shares>) -> Result<Shares> {
-    let mut sets = sets.into_iter();
-    let mut all = sets.next().unwrap_or_default();
-    for set in sets {
-        for (held, more) in all.iter_mut().zip(set) {
-            extend(held, more, 0)?;
-        }
-    }
-    Ok(all)
-}
-
-/// Joins each component of a share to that of another, along an axis.
-fn extend(held: &mut [Tensor], more: Vec<Tensor>, axis: usize) -> Result<()> {
-    for (component, more) in held.iter_mut().zip(more) {
-        *component = join(component, &more, axis)?;
-    }
-    Ok(())
-}
-
-/// Two tensors whose dimensions differ in that of `axis` alone, joined there.
-fn join(first: &Tensor, second: &Tensor, axis: usize) -> Result<Tensor> {
-    let mut dims = first.shape().dims().to_vec();
-    let parts = dims[..axis].iter().product();
-    dims[axis] += second.shape().dims()[axis];
-    let [one, other] = [first, second].map(|x| x.words().len() / parts);
-    let mut words = Vec::with_capacity(first.words().len() + second.words().len());
-    for part in 0..parts {
-        words.extend_from_slice(&first.words()[part * one..][..one]);
-        words.extend_from_slice(&second.words()[part * other..][..other]);
-    }
-    Ok(Tensor::new(Shape::new(dims)?, words)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +227,7 @@ mod tests {
             fraction_bits,
             ..RowTensor::default()
         };
-        DataSet { rows, tensors: vec![tensor], conditions: Conditions::default() }
+        DataSet { rows, tensors: vec![tensor], ..DataSet::default() }
     }
 
     #[test]
@@ -249,6 +241,8 @@ mod tests {
             (set(1, &[1; 9], 20), "dimensions"),
             (set(1, &[1], 41), "fraction bits"),
             (set(usize::MAX, &[1 << 30, 1 << 30], 20), "elements"),
+            (keyed(set(1, &[1], 20), &["id"; 17]), "at most 16 columns"),
+            (keyed(set(1, &[1], 20), &["a\nb"]), "no control characters"),
         ] {
             let text = bad.check().unwrap_err().to_string();
             assert!(text.contains(reason), "{reason}: {text}");
@@ -265,46 +259,64 @@ mod tests {
         }
     }
 
+    fn labels() -> DataSet {
+        let labels = RowTensor { name: "labels".to_owned(), ..RowTensor::default() };
+        DataSet { rows: 2, tensors: vec![labels], ..DataSet::default() }
+    }
+
     #[test]
     fn columns_of_one_set_stand_beside_those_of_the_other() {
         let mut both = set(2, &[2], 20);
-        let mut shares = vec![vec![tensor(&[2, 2], &[1, 2, 3, 4])]];
-        let columns = vec![vec![tensor(&[2, 1], &[5, 6])]];
-        beside((&mut both, &mut shares), (&set(2, &[1], 20), columns)).unwrap();
+        both.beside(&set(2, &[1], 20)).unwrap();
         assert_eq!(both, set(2, &[3], 20));
-        assert_eq!(shares, [[tensor(&[2, 3], &[1, 2, 5, 3, 4, 6])]]);
-
-        let labels = RowTensor { name: "labels".to_owned(), ..RowTensor::default() };
-        let labels = DataSet { rows: 2, tensors: vec![labels], ..DataSet::default() };
-        beside((&mut both, &mut shares), (&labels, vec![vec![tensor(&[2], &[8, 9])]])).unwrap();
-        assert_eq!(both.tensors.len(), 2);
-        assert_eq!(shares[1], [tensor(&[2], &[8, 9])]);
-
+        both.beside(&labels()).unwrap();
+        assert_eq!(both.places(&labels()), [Some(1)]);
         for (other, reason) in [
             (set(3, &[1], 20), "they have 2 and 3 rows"),
             (set(2, &[1], 0), "x [3] and x [1] of integers differ"),
             (set(2, &[1, 1], 20), "x [3] and x [1, 1] differ"),
             (set(2, &[], 20), "x [3] and x [] differ"),
-            (labels, "labels [] of integers and labels [] of integers differ"),
+            (labels(), "labels [] of integers and labels [] of integers differ"),
         ] {
             let text = both.clone().beside(&other).unwrap_err().to_string();
             assert!(text.contains(reason), "{reason}: {text}");
         }
     }
 
-    fn tensor(dims: &[usize], words: &[u64]) -> Tensor {
-        Tensor::new(Shape::new(dims).unwrap(), words.to_vec()).unwrap()
+    fn keyed(set: DataSet, columns: &[&str]) -> DataSet {
+        DataSet { key: columns.iter().map(|&name| name.to_owned()).collect(), ..set }
     }
 
     #[test]
-    fn rows_of_one_set_stand_behind_those_of_the_other() {
-        let tensor = |rows: usize, from: u64| {
-            let words = (from..from + 2 * rows as u64).collect();
-            Tensor::new(Shape::new([rows, 2]).unwrap(), words).unwrap()
+    fn sets_are_joined_only_by_keys_that_both_have() {
+        let left = keyed(set(5, &[2], 20), &["id"]);
+        let right = keyed(set(3, &[1], 20), &["person"]);
+        let inner = |rows| Join::Inner { rows };
+        let join = |left: &DataSet, right: &DataSet, join| {
+            let mut both = left.clone();
+            both.join(right, join, ["a", "b"]).map(|()| both)
         };
-        let sets =
-            vec![vec![vec![tensor(1, 0), tensor(1, 10)]], vec![vec![tensor(2, 2), tensor(2, 12)]]];
-        let all = concat(sets).unwrap();
-        assert_eq!(all, [[tensor(3, 0), tensor(3, 10)]]);
+        assert_eq!(join(&left, &right, inner(3)).unwrap(), set(3, &[3], 20));
+        let mut labelled = DataSet { rows: 5, ..labels() };
+        labelled.tensors.splice(0..0, left.tensors.clone());
+        let labelled = keyed(labelled, &["id"]);
+        let all = join(&labelled, &right, Join::Left).unwrap();
+        assert_eq!((all.rows, &all.tensors[0].dims[..]), (5, &[3][..]));
+        assert_eq!(all.tensors[1], labelled.tensors[1]);
+        let two = keyed(right.clone(), &["name", "birth"]);
+        for (left, right, how, reason) in [
+            (&set(5, &[2], 20), &right, inner(3), "`a` has no key"),
+            (&left, &set(3, &[1], 20), inner(3), "`b` has no key"),
+            (&left, &two, inner(3), "of id and of name, birth"),
+            (&left, &right, inner(0), "0 rows"),
+            (&left, &right, inner(4), "4 rows are asked for, and `b` has 3"),
+            (&right, &left, inner(4), "4 rows are asked for, and `a` has 3"),
+            (&left, &keyed(set(3, &[1], 0), &["id"]), inner(3), "differ in more than"),
+            (&left, &right, Join::Left, "name the set with the labels first"),
+            (&left, &keyed(labels(), &["id"]), Join::Left, "name the set with the labels first"),
+        ] {
+            let text = join(left, right, how).unwrap_err().to_string();
+            assert!(text.contains(reason) && text.contains("join of `a` with `b`"), "{text}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use nn_layers::train::{
 use ring_arith::Tensor;
 use serde::Deserialize;
 
-use super::{Augment, Course, Openings, RunSpec, Used};
+use super::{Augment, Course, Group, Join, Openings, RunSpec, Used};
 use crate::{
     base::{Error, Result, check::check_name},
     model::{Preprocess, import},
@@ -37,12 +37,27 @@ pub struct RunFile {
     train: How,
 }
 
-/// A data set, or several that hold columns of the same rows.
+/// A data set, several that hold columns of the same rows in the same order, or two that are joined by their keys.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected the name of a data set, a list of names for columns of the same rows, or \
+                 { join = [\"a\", \"b\"], rows = N }"
+)]
 enum Sets {
     One(String),
     Beside(Vec<String>),
+    Joined(Joined),
+}
+
+/// Two data sets that are joined by their keys.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Joined {
+    join: [String; 2],
+    #[serde(default = "default_kind")]
+    kind: String,
+    rows: Option<usize>,
 }
 
 /// The settings of the training.
@@ -124,6 +139,10 @@ fn default_keep() -> u64 {
     120
 }
 
+fn default_kind() -> String {
+    "inner".to_owned()
+}
+
 impl RunFile {
     /// Reads the text of a file at `path`. Files that it names are relative to that path.
     ///
@@ -139,7 +158,7 @@ impl RunFile {
         for (what, name) in [("name", &config.name), ("model", &config.model)] {
             check_name(what, name).map_err(&bad)?;
         }
-        if config.groups().iter().all(Vec::is_empty) {
+        if config.groups().map_err(&bad)?.iter().all(|group| group.names().is_empty()) {
             return Err(bad("`data` names no data set".to_owned()));
         }
         if config.train.epochs == 0 || config.train.batch == 0 {
@@ -158,11 +177,19 @@ impl RunFile {
         Ok(config)
     }
 
-    /// The data sets, those that stand side by side together.
-    pub fn groups(&self) -> Vec<Vec<String>> {
+    /// The data sets, those that stand side by side or are joined together.
+    ///
+    /// # Errors
+    /// A sentence that states why a join is not one.
+    pub fn groups(&self) -> Result<Vec<Group>, String> {
         let group = |sets: &Sets| match sets {
-            Sets::One(name) => vec![name.clone()],
-            Sets::Beside(names) => names.clone(),
+            Sets::One(name) => Ok(Group::Beside(vec![name.clone()])),
+            Sets::Beside(names) => Ok(Group::Beside(names.clone())),
+            Sets::Joined(Joined { join, kind, rows }) => {
+                let how = Join::asked(kind, *rows)
+                    .map_err(|reason| format!("join of {}: {reason}", join.join(", ")))?;
+                Ok(Group::Joined(join.clone(), how))
+            }
         };
         self.data.iter().map(group).collect()
     }
@@ -275,6 +302,46 @@ impl How {
             Follows::Sgd => Optimiser::Sgd { momentum, nesterov, decay },
             Follows::Adam => Optimiser::Adam(adam(Second::Weight)),
             Follows::AdamByRow => Optimiser::Adam(adam(Second::Row)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(data: &str) -> Result<Vec<Group>> {
+        let text = format!(
+            "name = \"r\"\nstart = \"n.onnx\"\ndata = {data}\nmodel = \"m\"\n[train]\nepochs = 1\nbatch = 2\nrate = 0.1\n"
+        );
+        let file = RunFile::parse(&text, Path::new("run.toml"))?;
+        Ok(file.groups().unwrap())
+    }
+
+    #[test]
+    fn data_sets_are_named_alone_side_by_side_and_joined() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let pair = || ["a", "b"].map(str::to_owned);
+        let groups = read(
+            r#"["x", ["a", "b"], { join = ["a", "b"], rows = 500 }, { join = ["a", "b"], kind = "left" }]"#,
+        );
+        let wanted = [
+            Group::Beside(names(&["x"])),
+            Group::Beside(names(&["a", "b"])),
+            Group::Joined(pair(), Join::Inner { rows: 500 }),
+            Group::Joined(pair(), Join::Left),
+        ];
+        assert_eq!(groups.unwrap(), wanted);
+        for (data, reason) in [
+            (r#"[{ join = ["a", "b"] }]"#, "join of a, b: an inner join needs `rows`"),
+            (r#"[{ join = ["a", "b"], kind = "left", rows = 5 }]"#, "leave `rows` out"),
+            (r#"[{ join = ["a", "b"], kind = "outer", rows = 5 }]"#, "not \"outer\""),
+            (r#"[{ join = ["a", "b", "c"], rows = 5 }]"#, "{ join = [\"a\", \"b\"], rows = N }"),
+            (r#"[{ join = ["a", "b"], row = 5 }]"#, "line 3: expected the name of a data set"),
+            ("[]", "names no data set"),
+        ] {
+            let said = read(data).unwrap_err().to_string();
+            assert!(said.contains(reason) && said.starts_with("run.toml"), "{said}");
         }
     }
 }

@@ -3,6 +3,8 @@
 mod augment;
 mod data;
 mod file;
+mod join;
+mod keys;
 mod openings;
 mod privacy;
 mod rows;
@@ -19,12 +21,13 @@ use serde::{Deserialize, Serialize};
 
 pub use augment::Augment;
 pub use data::{DataSet, RowTensor};
-pub(crate) use data::{beside, concat};
 pub use file::RunFile;
+pub use join::{Group, Join};
+pub use keys::{KeySecret, keys_of_table};
 pub use openings::{Conditions, Flow, Openings};
 pub use privacy::{Budget, DELTA, Spent};
 pub use rows::{Rows, classes_of, real};
-pub use run::{Decision, Halt, Run, RunSpec, Used, plan_digest, tensors};
+pub use run::{Decision, Halt, Position, Run, RunSpec, Used, plan_digest, tensors};
 
 use crate::base::{Error, Result};
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, DataSet, Openings, RowTensor, Spent, Training};
+use super::{Course, DataSet, Join, Openings, RowTensor, Spent, Training};
 use crate::{
     base::{Digest, Error, Id, Result, check::check_name},
     model::{About, Column, Preprocess, check_alike},
@@ -16,7 +16,7 @@ const SETS: usize = 256;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// The data sets. The rows of one follow those of the sets before it, or its columns stand beside them.
+    /// The data sets, each with its place among the rows of those before it.
     pub data: Vec<Used>,
     /// The course.
     pub course: Course,
@@ -39,9 +39,22 @@ pub struct Used {
     pub name: String,
     /// Its version: another one is other data.
     pub version: Id,
-    /// True if it holds further columns of the same rows as the set before it.
+    /// Its place among the data of the run.
     #[serde(default)]
-    pub beside: bool,
+    pub position: Position,
+}
+
+/// The place of a data set among the data of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Position {
+    /// Its rows follow those of the sets before it.
+    #[default]
+    After,
+    /// It holds further columns of the same rows as the set before it, in the same order.
+    Beside,
+    /// It holds columns of rows with the same keys as those of the set before it.
+    Joined(Join),
 }
 
 /// The public description of a run, beside its plan.
@@ -120,6 +133,17 @@ impl Halt {
     }
 }
 
+impl Position {
+    /// How the rows are joined, if they are.
+    #[must_use]
+    pub fn join(self) -> Option<Join> {
+        match self {
+            Self::Joined(join) => Some(join),
+            Self::After | Self::Beside => None,
+        }
+    }
+}
+
 impl RunSpec {
     /// Checks a spec that a client sent.
     ///
@@ -130,8 +154,20 @@ impl RunSpec {
         if !(1..=SETS).contains(&self.data.len()) {
             return bad(format!("{} data sets; 1 to {SETS} can be used", self.data.len()));
         }
-        if self.data[0].beside {
+        if self.data[0].position != Position::After {
             return bad(format!("no data set stands before `{}`", self.data[0].name));
+        }
+        for both in self.data.windows(2) {
+            let [before, used] = both else { continue };
+            let joins =
+                [before.position, used.position].iter().any(|position| position.join().is_some());
+            if joins && before.position != Position::After && used.position != Position::After {
+                return bad(format!(
+                    "`{}` is added to `{}`, which is part of other rows already: a join brings two data sets together, \
+                     and nothing stands beside them",
+                    used.name, before.name
+                ));
+            }
         }
         for (at, used) in self.data.iter().enumerate() {
             check_name("data set", &used.name).map_err(|reason| Error::refused("run", reason))?;
@@ -169,10 +205,14 @@ impl Run {
         let wanted = tensors(plan)?;
         let mut whole: Vec<(String, DataSet)> = Vec::new();
         for (used, (set, _)) in spec.data.iter().zip(sets) {
-            match whole.last_mut() {
-                Some((name, columns)) if used.beside => {
+            match (whole.last_mut(), used.position) {
+                (Some((name, columns)), Position::Beside) => {
                     *name += &format!("` beside `{}", used.name);
                     columns.beside(set)?;
+                }
+                (Some((name, columns)), Position::Joined(join)) => {
+                    columns.join(set, join, [name, &used.name])?;
+                    *name += &format!("` joined with `{}", used.name);
                 }
                 _ => whole.push((used.name.clone(), set.clone())),
             }

@@ -20,7 +20,7 @@ use trefoil::{
     client::{self, Client, NewRun},
     config::ClientConfig,
     store::Readers,
-    training::{Augment, Conditions, Course, DataSet, Halt, Openings, RowTensor, RunSpec},
+    training::{Augment, Course, DataSet, Group, Halt, Openings, RowTensor, RunSpec},
     wire::{Reply, Request, hear, say, send_bytes},
 };
 
@@ -93,7 +93,7 @@ fn request(graph: &Graph, options: &TrainOptions) -> (Vec<u8>, Vec<Tensor>) {
 }
 
 fn spec(client: &mut Client, data: &str, epochs: u32, openings: Openings) -> RunSpec {
-    let (data, _) = client.used(&[vec![data.to_owned()]]).unwrap();
+    let (data, _) = client.used(&[Group::Beside(vec![data.to_owned()])]).unwrap();
     let schedule = Schedule::constant(0.1);
     RunSpec {
         data,
@@ -207,7 +207,7 @@ fn forged_lines_are_refused() {
     let text = said(put_run(&mut client(&cluster, "mallory"), "r", &spec, &graph));
     assert!(text.contains("is not a name"), "{text}");
     let tensor = RowTensor { name: forged.to_owned(), dims: vec![1], ..RowTensor::default() };
-    let set = DataSet { rows: 1, tensors: vec![tensor], conditions: Conditions::default() };
+    let set = DataSet { rows: 1, tensors: vec![tensor], ..DataSet::default() };
     let mut channels = connect(&cluster);
     let put = Request::PutData {
         job: Id::random().unwrap(),

@@ -22,8 +22,9 @@ Whoever may use the data set can name it in a run; no run begins before you cons
 
   trefoil data put patients patients.csv --label died --classes 2 --readers bob
   trefoil data put patients patients.csv --schema patients.toml --readers bob
+  trefoil data put bank bank.csv --only values --key id --key-secret join.key --readers bob
   trefoil data put digits digits.csv --dims 1,8,8 --label 65 --classes 10 --scale 0.0625 --readers bob")]
-    Put(PutData),
+    Put(Box<PutData>),
     /// Describe the columns of a table in a file that others may use
     #[command(long_about = "\
 Describe the columns of a table in a file that others may use.
@@ -103,6 +104,14 @@ pub struct PutData {
     /// The labels, in a separate .npy or .csv file: N numbers for each row, for regression
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
+    /// A column of the .csv that says whose row it is, such as a number of a patient; repeat it for a key of several
+    /// columns. The servers get a hash of it as a secret, and no network does. A run joins two data sets by it
+    #[arg(long, value_name = "COLUMN", requires = "key_secret")]
+    pub key: Vec<String>,
+    /// The secret under which the key is hashed, the same for all owners whose data is joined. The servers must not
+    /// know it. `trefoil store key FILE` makes one
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub key_secret: Option<PathBuf>,
     /// A description of the table's columns, as `trefoil data schema` writes it
     #[arg(long, value_name = "FILE", conflicts_with = "scale")]
     pub schema: Option<PathBuf>,

@@ -16,9 +16,12 @@ use crate::{
         arguments::{Data, DataSchema, Global, Half, PutData},
         output::Output,
     },
-    inputs::{self, Image, Schema},
+    inputs::{self, Image, Schema, TableOptions},
     model::{Input, Preprocess, columns_text},
-    training::{Budget, Conditions, DELTA, DataSet, RowTensor, Rows, classes_of, real},
+    training::{
+        Budget, Conditions, DELTA, DataSet, KeySecret, RowTensor, Rows, classes_of, keys_of_table,
+        real,
+    },
     wire::DataState,
 };
 
@@ -52,21 +55,25 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
         Some(Half::Values) => vec![values(arguments)?],
         Some(Half::Labels) => vec![labels(arguments)?],
     };
+    let keys = keys(arguments)?;
     drop(progress);
-    let (tensors, words): (Vec<RowTensor>, Vec<Tensor>) = tensors.into_iter().unzip();
+    let (tensors, mut words): (Vec<RowTensor>, Vec<Tensor>) = tensors.into_iter().unzip();
+    words.extend(keys);
     let conditions = Conditions {
         least_batch: arguments.least_batch,
         metric_rows: arguments.metric_rows,
         most_numbers_out: arguments.most_numbers_out,
         privacy: arguments.privacy_budget.map(|epsilon| Budget { epsilon, delta: arguments.delta }),
     };
-    let set = DataSet { rows: words[0].shape().dims()[0], tensors, conditions };
+    let (rows, key) = (words[0].shape().dims()[0], arguments.key.clone());
+    let set = DataSet { rows, tensors, conditions, key };
     let mut client = super::connect(global)?;
     let progress = output.progress("sharing the rows");
     client.put_data(name, &set, words, &readers, arguments.replace, &progress)?;
     drop(progress);
     output.result(&json!({ "put": name, "set": set, "readers": readers }), || {
-        format!("{name}: {} rows of {} shared among the servers", set.rows, row_text(&set))
+        let key = if set.key.is_empty() { "" } else { ", and their keys," };
+        format!("{name}: {} rows of {}{key} shared among the servers", set.rows, row_text(&set))
     })?;
     output.remark(format!(
         "{}; no run begins on it before you consent to that run",
@@ -76,6 +83,23 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
             readers => format!("you and {} may name it in a run", shown(readers)),
         }
     ))
+}
+
+/// The key of each row, if there are some.
+fn keys(arguments: &PutData) -> Result<Option<Tensor>> {
+    let PutData { file, key, key_secret: Some(secret), .. } = arguments else { return Ok(None) };
+    if !inputs::is_table(file) {
+        return Err(Error::input("--key", "a key is a column of a .csv"));
+    }
+    let table = inputs::read_table(file, &arguments.tables.options())?;
+    keys_of_table(file, &table, key, &KeySecret::read(secret)?).map(Some)
+}
+
+/// The way in which the table is read. Its key is not a value.
+fn options(arguments: &PutData) -> TableOptions {
+    let mut options = arguments.tables.options();
+    options.drop.extend(arguments.key.iter().cloned());
+    options
 }
 
 /// Values and labels of all rows.
@@ -138,7 +162,7 @@ fn truths(arguments: &PutData) -> Result<Rows> {
     if !inputs::is_table(path) {
         return Err(Error::input(path.display(), "a column is one of a .csv"));
     }
-    let options = arguments.tables.options();
+    let options = options(arguments);
     let table = inputs::read_table(path, &options)?;
     Rows::truths_of_table(path, &table, schema(arguments)?.label.as_ref(), &options)
 }
@@ -146,7 +170,7 @@ fn truths(arguments: &PutData) -> Result<Rows> {
 /// The rows of a file.
 fn read(arguments: &PutData) -> Result<Rows> {
     let PutData { file, dims, scale, .. } = arguments;
-    let options = arguments.tables.options();
+    let options = options(arguments);
     let schema = schema(arguments)?;
     if inputs::is_table(file) {
         let table = inputs::read_table(file, &options)?;
@@ -295,14 +319,20 @@ fn describe(arguments: &DataSchema, output: Output) -> Result<()> {
 fn show(name: &str, global: &Global, output: Output) -> Result<()> {
     let sets = super::connect(global)?.data_sets()?;
     let state = crate::client::agree_on_item(name, &sets)?;
-    let DataSet { rows, tensors, conditions } = &state.set;
+    let DataSet { rows, tensors, conditions, key } = &state.set;
     let value = json!({
         "name": name, "owner": state.owner, "version": state.version, "put_at": state.put_at,
-        "rows": rows, "tensors": tensors, "conditions": conditions,
+        "rows": rows, "tensors": tensors, "conditions": conditions, "key": key,
     });
     output.result(&value, || {
         let mut text =
             format!("{name}: {rows} rows of {}, put by {}", row_text(&state.set), state.owner);
+        if !key.is_empty() {
+            text += &format!(
+                "\nevery row has a secret key, made of {}: runs can join it",
+                key.join(", ")
+            );
+        }
         for tensor in tensors.iter().filter(|tensor| !tensor.columns.is_empty()) {
             text += &format!("\n\n{}\n{}", tensor.name, columns_text(&tensor.columns));
         }

@@ -137,7 +137,8 @@ fn begin(
     output: Output,
 ) -> Result<RunState> {
     let labels = file.labels.as_deref().map(super::model::labels).transpose()?;
-    let (data, rows) = client.used(&file.groups())?;
+    let (data, rows) =
+        client.used(&file.groups().map_err(|reason| Error::input(&file.name, reason))?)?;
     let spec = file.spec(data, rows, labels.unwrap_or_default());
     let written = serde_json::to_vec(request)
         .map_err(|cause| Error::Internal(format!("training request: {cause}")))?;

@@ -114,6 +114,14 @@ impl Layout {
         Ok((layout.label().cloned(), truths.collect::<Result<_, _>>()?))
     }
 
+    /// The place of a column in a table: by its name, or its number from 1 if the columns have no names.
+    ///
+    /// # Errors
+    /// A sentence that names the columns that there are.
+    pub fn place(table: &Table, name: &str) -> Result<usize, String> {
+        find(&names(table), table.names().is_some(), name)
+    }
+
     /// The columns, in the order of the numbers of a row; none if they have no names.
     #[must_use]
     pub fn columns(&self) -> Vec<Column> {

@@ -16,6 +16,10 @@ use crate::{
 /// Bytes that a word of a run takes in memory: two components, and their sum, which products keep.
 const SHARE: u64 = 24;
 
+/// Words that a join takes for a row of either set, beside its columns, and copies of these.
+const JOIN: u64 = 400;
+const COPIES: u64 = 8;
+
 impl Visit<'_> {
     /// Takes a data set.
     pub(super) fn put_data(&mut self, request: &Request) -> Result<()> {
@@ -102,6 +106,15 @@ impl Visit<'_> {
         let mut words: u64 = 0;
         for (set, _) in &sets {
             words = words.saturating_add(set.words()?);
+        }
+        for (both, used) in sets.windows(2).zip(&spec.data[1..]) {
+            if used.position.join().is_some() {
+                for (set, _) in both {
+                    let keys = JOIN.saturating_mul(set.rows as u64);
+                    let copies = COPIES.saturating_mul(set.words()?);
+                    words = words.saturating_add(keys).saturating_add(copies);
+                }
+            }
         }
         words = words.saturating_add(plan.step_plan().peak_words(plan.batch())?);
         if words.saturating_mul(SHARE) > core.limits.job_bytes() {

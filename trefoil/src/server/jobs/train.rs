@@ -54,6 +54,11 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Train {
             return Err(Error::refused("run", reason));
         }
         let progress = worker.progress(&manifest, self.from)?;
+        if progress.join_bits() > 0 && worker.computing.mpc()?.info().helper {
+            let reason = "the dealer of these servers' protocol does not learn what a join opens, so they join no data \
+                          sets; three servers with `protocol = \"rss\"` do";
+            return Err(Error::refused("run", reason));
+        }
         progress.check_steps(self.steps, core.limits.train_limit())?;
         progress.check_budgets(core)?;
         Ok(progress)
@@ -77,9 +82,10 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Train {
 }
 
 impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
-    /// Does some steps of a training, and keeps the state after them as a version if one is given. Metrics of steps
-    /// before `opened`, and what the guard found there, have left some server already. Returns the sums of the metrics
-    /// and what the guard found, if they leave now.
+    /// Joins the data sets of a training that are joined by key, unless that is done. Then does some of its steps, and
+    /// keeps the state after them as a version if one is given. Metrics of steps before `opened`, and what the guard
+    /// found there, have left some server already. Returns the sums of the metrics and what the guard found, if they
+    /// leave now.
     fn train(
         &mut self,
         terms: &Digest,
@@ -88,18 +94,27 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         (steps, opened): (u32, u32),
         version: Option<Id>,
     ) -> Result<Outcome> {
-        progress.spend(self.core)?;
+        let core = self.core;
+        core.joins(client, &progress);
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
-        let Slice { metrics, left } = self.observed(|mpc, observer| {
+        let done = self.observed(|mpc, observer| {
+            if let Err(reason) = progress.join(mpc)? {
+                return Ok(Err(reason));
+            }
+            progress.spend(core)?;
             let seed = mpc.seed()?;
             let slice = progress.train(mpc, steps, seed, observer)?;
             mpc.verify()?;
-            Ok(slice)
+            Ok(Ok(slice))
         })?;
         let mut cost = self.control.cost();
         cost.steps.clear();
         let mpc = self.computing.mpc()?;
         compare_counters(self.core, &mut self.control, mpc.operations())?;
+        let Slice { metrics, left } = match done {
+            Ok(slice) => slice,
+            Err(reason) => return Ok(Err(reason.into())),
+        };
         let mut leaves = Vec::new();
         if progress.run().step > opened {
             let what = if metrics.is_some() { "metrics" } else { "guard" };
@@ -131,6 +146,24 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
 }
 
 impl Core {
+    /// Records that joins by key are about to be made, if they are, and the bits that they open.
+    fn joins<P: ServerProtocol>(&self, client: &str, progress: &Progress<P>) {
+        let numbers = progress.join_bits();
+        if numbers == 0 {
+            return;
+        }
+        let Run { fingerprint, step, .. } = *progress.run();
+        let (what, run, fingerprint) = ("join", progress.name(), &fingerprint.letters());
+        self.audit.record(&Event::Opened(Opening {
+            what,
+            client,
+            run,
+            fingerprint,
+            step,
+            numbers,
+        }));
+    }
+
     /// Counts for good that something of a run leaves, before it does.
     pub(super) fn opens<P: ServerProtocol>(
         &self,

@@ -9,8 +9,8 @@ use super::*;
 use crate::{
     client::NewRun,
     training::{
-        Augment, Conditions, Course, DataSet, Decision, Halt, Openings, RowTensor, RunSpec,
-        Training, Used, tensors,
+        Augment, Conditions, Course, DataSet, Decision, Halt, Openings, Position, RowTensor,
+        RunSpec, Training, Used, tensors,
     },
 };
 
@@ -90,7 +90,8 @@ pub(super) fn put_data_under(
 ) -> Result<()> {
     let plan = network().plan;
     let count = rows.values.dims()[0];
-    let set = DataSet { rows: count, tensors: tensors(&plan).unwrap(), conditions };
+    let set =
+        DataSet { rows: count, tensors: tensors(&plan).unwrap(), conditions, key: Vec::new() };
     let words = [&rows.values, &rows.labels];
     let words = [0, 1].map(|at| plan.encode_rows(at, words[at]).unwrap());
     client.put_data(name, &set, words.into(), &Readers::Everyone, replace, &())
@@ -104,8 +105,11 @@ fn course() -> Course {
 pub(super) fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
     let sets = client.data_sets().unwrap();
     let version = |name: &str| sets[0].iter().find(|set| set.name == name).unwrap().version;
-    let used =
-        |name: &&str| Used { name: (*name).to_owned(), version: version(name), beside: false };
+    let used = |name: &&str| Used {
+        name: (*name).to_owned(),
+        version: version(name),
+        position: Position::After,
+    };
     RunSpec {
         data: names.iter().map(used).collect(),
         course: course(),
@@ -226,7 +230,7 @@ fn a_run_on_two_owners_data_waits_for_both_and_learns_what_the_same_in_the_clear
 }
 
 /// Columns `from..to` of a tensor.
-fn columns(all: &HostTensor, from: usize, to: usize) -> HostTensor {
+pub(super) fn columns(all: &HostTensor, from: usize, to: usize) -> HostTensor {
     let wide = all.dims()[1];
     let picked = |row: &[f64]| row[from..to].to_vec();
     let values = all.floats().chunks(wide).flat_map(picked).collect();
@@ -255,7 +259,7 @@ fn a_run_learns_from_rows_whose_columns_and_labels_have_an_owner_each() {
     put_data(&mut bob, "whole", &whole, false).unwrap();
     let beside = |client: &mut Client, names: &[&str], places: &[usize]| {
         let mut spec = spec(client, names);
-        places.iter().for_each(|&at| spec.data[at].beside = true);
+        places.iter().for_each(|&at| spec.data[at].position = Position::Beside);
         spec
     };
 
@@ -765,7 +769,7 @@ fn what_does_not_fit_is_refused_before_anything_is_kept() {
             fraction_bits: 20,
             ..RowTensor::default()
         }],
-        conditions: Conditions::default(),
+        ..DataSet::default()
     };
     let words = Tensor::new(Shape::new([2, 3]).unwrap(), vec![0; 6]).unwrap();
     alice = world.client("alice");

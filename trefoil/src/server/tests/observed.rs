@@ -29,7 +29,7 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 /// A server's records of an event, without the time.
-fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
+pub(super) fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
     let text = fs::read_to_string(&world.audits[party]).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["event"] == event && line["party"] == party).collect()

@@ -11,9 +11,12 @@ use crate::{
     base::{Result, format::table},
     cli::output::Output,
     client::agree_on_item,
-    training::{Augment, Budget, DELTA, Flow, Run, Training, tensors},
+    training::{Augment, Budget, DELTA, Flow, Join, Position, Run, Training, Used, tensors},
     wire::{DataState, RunState},
 };
+
+/// Pairs of a join of which fewer are worth a warning.
+const FEW: usize = 100;
 
 /// Prints all that an owner of data should know before consenting to a run.
 pub(in crate::cli::commands) fn show(
@@ -27,7 +30,8 @@ pub(in crate::cli::commands) fn show(
     let network = layers(plan.inference(), plan.inference().fixed_batch().unwrap_or(1))?;
     let step = layers(plan.step_plan(), plan.batch())?;
     let flow = training.flow()?;
-    let warnings = warnings(&training, &flow);
+    let mut warnings = warnings(&training, &flow);
+    warnings.extend(few_pairs(&run.spec.data));
     let told = told(&training, run, sets)?;
     let value = json!({
         "name": state.name, "owner": state.owner, "run": run, "options": plan.options(),
@@ -71,22 +75,24 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
     let plan = training.plan();
     let sets = spec.data.iter().zip(&run.owners).enumerate();
     let sets = sets.map(|(at, (used, owner))| {
-        let between = match (at, used.beside) {
+        let between = match (at, used.position) {
             (0, _) => "",
-            (_, true) => " beside ",
-            (_, false) => ", ",
+            (_, Position::Beside) => " beside ",
+            (_, Position::Joined(_)) => " joined by key with ",
+            (_, Position::After) => ", ",
         };
         format!("{between}{} of {owner}", used.name)
     });
     let sets: String = sets.collect();
     let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
+    let joins = joins(&spec.data);
     let pictures = pictures(spec.course.augment);
     let options = plan.options();
     format!(
         "run          {}\n\
          fingerprint  {}\n\
          data         {sets}: {} rows in all, each seen {} times\n\
-         a row        {}\n\
+         {joins}a row        {}\n\
          {}training     {} steps of {} rows, rate up to {}, seed {}\n\
          {pictures}{:13}{}, {}\n\
          a step       {operations} operations on shares, derived on this machine: `--json` lists them all\n",
@@ -104,6 +110,28 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
         loss(&options.loss),
         optimiser(options.optimiser),
     )
+}
+
+/// The joins of data sets, and what they tell.
+fn joins(data: &[Used]) -> String {
+    let mut text = String::new();
+    for both in data.windows(2) {
+        let [left, Used { name: right, position: Position::Joined(how), .. }] = both else {
+            continue;
+        };
+        let left = &left.name;
+        text += &match how {
+            Join::Inner { rows } => format!(
+                "join         {rows} pairs of rows of {left} and {right} with one key: the servers and the run's owner \
+                 learn whether there are as many and whether a key is there twice, and nothing else of the keys\n"
+            ),
+            Join::Left => format!(
+                "join         all rows of {left}, with the row of {right} of the same key, or zeros: the servers and the \
+                 run's owner learn whether a key is there twice, and nothing else of the keys\n"
+            ),
+        };
+    }
+    text
 }
 
 /// The loss, in words.
@@ -310,6 +338,21 @@ fn warnings(training: &Training, flow: &Flow) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// Joins of so few rows that the bit which they open tells of single people.
+fn few_pairs(data: &[Used]) -> Vec<String> {
+    let few = data.iter().filter_map(|used| match used.position {
+        Position::Joined(Join::Inner { rows }) if rows < FEW => Some((&used.name, rows)),
+        _ => None,
+    });
+    few.map(|(name, rows)| {
+        format!(
+            "the join with {name} asks for {rows} pairs: whoever puts a set of a few people's keys learns whether they \
+             are in the other set"
+        )
+    })
+    .collect()
 }
 
 /// The changes of pictures, if any.
