@@ -416,3 +416,28 @@ impl Shown {
         json!({ "name": self.name, "kind": self.kind, "shape": self.shape, "weights": weights })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Id;
+
+    #[test]
+    fn a_join_of_few_pairs_is_shown_with_a_warning() {
+        let set = |name: &str, position| Used {
+            name: name.to_owned(),
+            version: Id::from([1; 16]),
+            position,
+        };
+        let data = |join| [set("hospital", Position::After), set("bank", Position::Joined(join))];
+        let few = data(Join::Inner { rows: 99 });
+        let warnings = few_pairs(&few);
+        assert!(warnings[0].contains("the join with bank asks for 99 pairs"), "{warnings:?}");
+        assert!(joins(&few).contains("99 pairs of rows of hospital and bank"));
+        let left = data(Join::Left);
+        assert!(joins(&left).contains("all rows of hospital, with the row of bank"));
+        for enough in [data(Join::Inner { rows: 100 }), left] {
+            assert!(few_pairs(&enough).is_empty());
+        }
+    }
+}
