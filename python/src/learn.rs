@@ -17,7 +17,10 @@ use trefoil::{
     client::{self, Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
     config::ClientConfig,
     store::Readers,
-    training::{Conditions, Course, DataSet, Group, Halt, Openings, RowTensor, RunSpec, Training},
+    training::{
+        Conditions, Course, DataSet, Group, Halt, Join, Openings, RowTensor, RunSpec, Training,
+        Used,
+    },
     wire::{DataState, RunState},
 };
 
@@ -52,6 +55,8 @@ pub(crate) struct RunInfo {
     owner: String,
     /// Names and owners of its data sets.
     data: Vec<(String, String)>,
+    /// The joins: both data sets, the number of pairs of an inner one, and the kind.
+    joins: Vec<(String, String, Option<usize>, &'static str)>,
     rows: usize,
     epochs: u32,
     step: u32,
@@ -90,6 +95,7 @@ impl RunInfo {
             name: run.name.clone(),
             owner: run.owner.clone(),
             data: sets.map(|(used, owner)| (used.name.clone(), owner.clone())).collect(),
+            joins: run.run.spec.data.windows(2).filter_map(joined).collect(),
             rows: run.run.rows,
             epochs: run.run.spec.course.epochs,
             step: run.run.step,
@@ -99,6 +105,16 @@ impl RunInfo {
             state,
         }
     }
+}
+
+/// The second of two data sets as it is joined to the first, if it is.
+fn joined(both: &[Used]) -> Option<(String, String, Option<usize>, &'static str)> {
+    let [left, right] = both else { return None };
+    let (rows, kind) = match right.position.join()? {
+        Join::Inner { rows } => (Some(rows), "inner"),
+        Join::Left => (None, "left"),
+    };
+    Some((left.name.clone(), right.name.clone(), rows, kind))
 }
 
 /// The data sets that the client may use.

@@ -277,6 +277,62 @@ def test_pixels_and_labels_of_the_same_rows_may_have_an_owner_each(alice, bob, c
             wrong()
 
 
+def test_two_owners_of_other_columns_in_other_orders_train_together(alice, bob, carol, folder, digits):
+    images, labels = digits
+    secret = folder / "join.key"
+    secret.write_text("5a" * 32)
+    secret.chmod(0o600)
+    names = [f"pixel {at}" for at in range(64)]
+
+    def table(rows, columns, **more):
+        return {"id": [f"person {row}" for row in rows]} | {names[at]: images[rows, at] for at in columns} | more
+
+    hospital, bank = np.arange(600), np.arange(100, 800)[::-1]
+    keyed = {"key": "id", "key_secret": secret, "readers": ["carol"]}
+    alice.data.put("hospital", table(hospital, range(40), digit=labels[hospital]), label="digit", classes=10, **keyed)
+    bob.data.put("bank", table(bank, range(40, 64)), only="values", **keyed)
+    assert [(s.name, s.key, s.tensors[0]) for s in carol.data.list()] == [
+        ("bank", ["id"], ("values", [24], 20)), ("hospital", ["id"], ("values", [40], 20))
+    ]
+    model = trefoil.Model.from_onnx(NETWORK)
+    run = carol.train("joined", model, trefoil.Join("hospital", "bank", rows=500), **HOW)
+    assert run.missing == ("alice", "bob") and run.info.rows == 500
+    # The join is part of what is consented to.
+    (info,) = alice.runs()
+    assert info.joins == [trefoil.Join("hospital", "bank", rows=500)] and info.fingerprint == run.fingerprint
+    alice.approve("joined", run.fingerprint)
+    bob.approve("joined", run.fingerprint)
+    seen = run.result(60)
+    assert seen[-1].step == seen[-1].steps and np.isfinite(seen[-1].loss)
+    left = carol.train("left", model, [trefoil.Join("hospital", "bank", kind="left")], **HOW)
+    assert left.info.rows == 600
+    left.cancel()
+    # One pair more than there are, and joins that are none.
+    more = carol.train("more", model, trefoil.Join("hospital", "bank", rows=501), **HOW)
+    alice.approve("more", more.fingerprint)
+    bob.approve("more", more.fingerprint)
+    with pytest.raises(Refused, match="fewer than 501 of their rows have a partner"):
+        more.result(60)
+    for join, reason in [
+        (trefoil.Join("hospital", "bank"), "an inner join needs `rows`"),
+        (trefoil.Join("hospital", "bank", rows=5, kind="left"), "leave `rows` out"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            carol.train("wrong", model, join, **HOW)
+    twice = {"id": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]}
+    for wrong, reason in [
+        (lambda: bob.data.put("x", twice, only="values", key="id", key_secret=secret), "rows 2, 4 is also that of another"),
+        (lambda: bob.data.put("x", twice, only="values", key="id"), "belong together"),
+        (lambda: bob.data.put("x", images, labels, key="id", key_secret=secret), "one table with named columns"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            wrong()
+    for run in ["joined", "left", "more"]:
+        carol.remove(run)
+    alice.data.remove("hospital")
+    bob.data.remove("bank")
+
+
 def test_a_network_learns_from_two_owners_who_consent(alice, bob, carol, digits):
     images, labels = digits
     known, test = images[:1200], images[1200:]

@@ -16,7 +16,7 @@ from ._conversation import Conversation
 from ._errors import ConfigError, Error, InputError
 from ._model import Model
 from ._progress import bar
-from ._run import DataInfo, Join, Run, RunInfo
+from ._run import DataInfo, Join, Run, RunInfo, run_info
 from ._secret import _floats, _plain
 from ._session import FRAC_BITS, Cost
 from ._tables import framed, table_of
@@ -572,13 +572,13 @@ class Cluster:
                     sent.at,
                 )
             )
-        run = Run(self, RunInfo(**begun), training, tuple(metrics), progress)
+        run = Run(self, run_info(begun), training, tuple(metrics), progress)
         self._runs = [known for known in self._runs if not known.done()] + [run]
         return run
 
     def runs(self) -> list[RunInfo]:
         """This client's runs, and those that use its data, as a list of :class:`RunInfo`."""
-        return [RunInfo(**listed) for listed in self._with(lambda c: c.runs())]
+        return [run_info(listed) for listed in self._with(lambda c: c.runs())]
 
     def approve(self, run: str | RunInfo, fingerprint: str | None = None) -> None:
         """Consent to a run on this client's data: to exactly that of the fingerprint.

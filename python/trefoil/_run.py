@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._errors import Error
 from ._progress import bar
@@ -69,7 +69,7 @@ class DataInfo:
 class RunInfo:
     """A run in the servers' list.
 
-    Its ``data`` are names and owners of its data sets. Its ``step`` is the number of steps that the servers have kept.
+    Its ``data`` are names and owners of its data sets, its ``joins`` those that are joined by key. Its ``step`` is the number of steps that the servers have kept.
     Its ``recipients`` are the clients other than its owner that get the trained weights. The owners of data in
     ``missing`` have not consented. The ``fingerprint`` identifies the run for :meth:`Cluster.approve`.
     """
@@ -77,6 +77,7 @@ class RunInfo:
     name: str
     owner: str
     data: list[tuple[str, str]]
+    joins: list[Join]
     rows: int
     epochs: int
     step: int
@@ -84,6 +85,11 @@ class RunInfo:
     missing: list[str]
     fingerprint: str
     state: str
+
+
+def run_info(listed: dict[str, Any]) -> RunInfo:
+    """A run as the compiled half describes it."""
+    return RunInfo(**listed | {"joins": [Join(*join) for join in listed["joins"]]})
 
 
 @dataclass(frozen=True)
