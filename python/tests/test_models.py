@@ -85,6 +85,25 @@ def test_a_model_with_several_inputs_and_integers_runs(mpc):
             run(*[np.where(np.arange(x.size).reshape(x.shape) == 1, 0.5, 0) for x in inputs])
 
 
+def test_inputs_are_given_by_name():
+    model = trefoil.Model.from_onnx(DATA / "onnx/elementwise-opset21.onnx")
+    one, other = model.inputs
+    inputs = {one: np.linspace(0.5, 1.5, 24).reshape(2, 3, 4), other: np.full((3, 1), 0.75)}
+    turned = {other: inputs[other], one: inputs[one]}
+    for got, want in zip(model.infer(**turned), model.evaluate(*inputs.values())):
+        assert np.abs(got - want).max() < 1e-2
+    for got, want in zip(model.evaluate(**turned), model.evaluate(*inputs.values())):
+        assert (got == want).all()
+    for named, reason in [
+        ({one: inputs[one]}, f"`{other}` is missing; the model takes {one}, {other}"),
+        (turned | {"age": 1.0}, "there is no input `age`"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            model.infer(**named)
+    with pytest.raises(InputError, match="not some of each"):
+        model.evaluate(inputs[one], **{other: inputs[other]})
+
+
 def test_positions_outside_of_a_table_are_refused():
     model = trefoil.Model.from_onnx(DATA / "onnx/embedding-opset17.onnx")
     (shape,) = model.inputs.values()

@@ -191,18 +191,26 @@ class Model:
         side = lambda all_: ", ".join(f"{name} {list(shape)}" for name, shape in all_.items())
         return f"Model({side(self.inputs)} -> {side(self.outputs)}, {self.parameters} weights)".replace("None", "n")
 
-    def infer(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
+    def infer(self, *inputs: ArrayLike, **named: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run the model by three parties in this process, weights and inputs secret.
 
         Parameters
         ----------
         *inputs : array_like
-            One for each of the model's inputs.
+            One for each of the model's inputs, in the order of :attr:`inputs`.
+        **named : array_like
+            The same by name, as in ``model.infer(age=ages, income=incomes)``, of a model whose columns are inputs.
 
         Returns
         -------
         numpy.ndarray, or a tuple of them if the model has several outputs
+
+        Raises
+        ------
+        InputError
+            Naming an input that is missing, or that the model does not have.
         """
+        inputs = self._in_order(inputs, named)
         if self._own is None or self._own._session.closed:
             self._own = local(frac_bits=max(8, min(26, self.frac_bits)))
         outputs = self._run(self._own, inputs, 0)
@@ -210,30 +218,30 @@ class Model:
         shown = tuple(self._own.reveal(*outputs))
         return shown[0] if len(shown) == 1 else shown
 
-    def evaluate(self, *inputs: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
+    def evaluate(self, *inputs: ArrayLike, **named: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run the model in the clear, in 64-bit floats, which :meth:`infer` approximates.
 
         Parameters
         ----------
-        *inputs : array_like
-            One for each of the model's inputs.
+        *inputs, **named : array_like
+            As of :meth:`infer`.
 
         Returns
         -------
         numpy.ndarray, or a tuple of them if the model has several outputs
         """
-        inputs = [_floats(x) for x in self._checked(inputs)]
+        inputs = [_floats(x) for x in self._checked(self._in_order(inputs, named))]
         outputs = self._model.evaluate(inputs)
         shown = tuple(values.reshape(shape) for values, shape in outputs)
         return shown[0] if len(shown) == 1 else shown
 
-    def check(self, *inputs: ArrayLike) -> float:
+    def check(self, *inputs: ArrayLike, **named: ArrayLike) -> float:
         """Run the model in fixed point in the clear, and find where a number leaves its range.
 
         Parameters
         ----------
-        *inputs : array_like
-            One for each of the model's inputs.
+        *inputs, **named : array_like
+            As of :meth:`infer`.
 
         Returns
         -------
@@ -246,6 +254,7 @@ class Model:
             Naming the layer's operation, the place and the limit; also for a number outside of a function's domain, such as
             the logarithm's of 0.
         """
+        inputs = self._in_order(inputs, named)
         want = self.evaluate(*inputs)
         with local(frac_bits=max(8, min(26, self.frac_bits))) as mpc, mpc.check():
             outputs = self._run(mpc, inputs, 0)
@@ -253,6 +262,20 @@ class Model:
             got = mpc.reveal(*outputs)
         want = want if isinstance(want, tuple) else (want,)
         return max(float(np.max(np.abs(g - w), initial=0.0)) for g, w in zip(got, want))
+
+    def _in_order(self, inputs, named):
+        """Inputs that are given by name, in the model's order."""
+        if not named:
+            return inputs
+        names = list(self.inputs)
+        if inputs:
+            raise InputError("give the inputs in their order or by name, and not some of each")
+        lacking = [name for name in names if name not in named]
+        unknown = [name for name in named if name not in names]
+        if lacking or unknown:
+            fault = f"`{lacking[0]}` is missing" if lacking else f"there is no input `{unknown[0]}`"
+            raise InputError(f"{fault}; the model takes {', '.join(names)}")
+        return tuple(named[name] for name in names)
 
     def _checked(self, inputs):
         expected = self._model.inputs(self._model.batch or 1)
