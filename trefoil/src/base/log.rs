@@ -19,7 +19,8 @@ static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 pub fn start(level: &str, json: bool) -> Result<()> {
     let wanted = env::var("TREFOIL_LOG").unwrap_or_else(|_| level.to_owned());
     let (filter, handle) = reload::Layer::new(parse("TREFOIL_LOG", &wanted)?);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    // Without colours, whatever another crate asks of the library: files and tools read these lines.
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(io::stderr);
     let lines = if json { lines.json().boxed() } else { lines.boxed() };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     // A second start would have panicked in `init`.
