@@ -8,6 +8,7 @@ mod images;
 mod mnist;
 mod npy;
 mod order;
+mod parquet;
 
 use std::path::Path;
 

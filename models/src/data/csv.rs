@@ -62,6 +62,8 @@ impl TableFormat {
 pub struct Table {
     format: TableFormat,
     names: Option<Vec<String>>,
+    /// Rows of the file above the first.
+    above: usize,
     rows: Vec<StringRecord>,
 }
 
@@ -95,15 +97,23 @@ impl Table {
             && is_header(first, &format)?
         {
             let first: Vec<_> = rows.remove(0).iter().map(str::to_owned).collect();
-            let twice = (1..first.len())
-                .find(|&at| !first[at].is_empty() && first[..at].contains(&first[at]));
-            if let Some(at) = twice {
-                let reason = format!("two columns have the name `{}`", first[at].escape_default());
-                return Err(Error::format(WHAT, reason));
-            }
+            check_names(WHAT, &first)?;
             names = Some(first);
         }
-        Ok(Self { format, names, rows })
+        let above = usize::from(names.is_some());
+        Ok(Self { format, names, above, rows })
+    }
+
+    /// A table from a file of this kind that has its names apart from the rows.
+    pub(super) fn of_cells(
+        what: &'static str,
+        names: Vec<String>,
+        rows: Vec<Vec<String>>,
+        format: TableFormat,
+    ) -> Result<Self> {
+        check_names(what, &names)?;
+        let rows = rows.into_iter().map(StringRecord::from).collect();
+        Ok(Self { format, names: Some(names), above: 0, rows })
     }
 
     /// The way in which it is written.
@@ -143,10 +153,10 @@ impl Table {
         self.rows.get(row).and_then(|row| row.get(column)).unwrap_or("")
     }
 
-    /// The number of a row in the file, from 1: that of the names counts.
+    /// The number of a row in the file, from 1: that of the names counts if they are in a row.
     #[must_use]
     pub fn place(&self, row: usize) -> usize {
-        row + 1 + usize::from(self.names.is_some())
+        row + 1 + self.above
     }
 
     /// The numbers of all cells, as `[rows, columns]`.
@@ -179,6 +189,15 @@ impl Table {
             format!("{place}: no finite number; {separator} separates numbers{found}")
         })
     }
+}
+
+/// Refuses names of which two are equal. Columns without a name have empty ones.
+fn check_names(what: &'static str, names: &[String]) -> Result<()> {
+    let twice =
+        (1..names.len()).find(|&at| !names[at].is_empty() && names[..at].contains(&names[at]));
+    let Some(at) = twice else { return Ok(()) };
+    let reason = format!("two columns have the name `{}`", names[at].escape_default());
+    Err(Error::format(what, reason))
 }
 
 /// The name of a sign.

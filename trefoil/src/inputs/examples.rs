@@ -47,7 +47,7 @@ pub struct Reading<'a> {
 /// Reads a file of examples for an input of a model.
 ///
 /// `.png` and `.jpg` are prepared as the model asks. `.npy` holds numbers in the model's layout, one or several
-/// examples. `.csv` and `.csv.gz` hold an example in each row, whose columns are matched by name if the input's have
+/// examples. `.csv`, `.csv.gz` and `.parquet` hold an example in each row, whose columns are matched by name if the input's have
 /// names. Real numbers are multiplied by the factor, unless the input's columns say how they are scaled. `.idx` and
 /// `.idx.gz`, and what MNIST calls `..-ubyte`, hold bytes, which are numbers as those of `.npy` are.
 ///
@@ -56,12 +56,12 @@ pub struct Reading<'a> {
 pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>> {
     let bad = |reason: String| Error::input(path.display(), reason);
     let source = path.display().to_string();
-    let (plain, kind) = kind(path);
-    if kind == "csv" {
+    if is_table(path) {
         return from_table(path, &read_table(path, how.table)?, input, how);
     }
     check_scale(input, how)?;
     let scale = how.scale;
+    let (plain, kind) = kind(path);
     let images = match kind.as_str() {
         "png" | "jpg" | "jpeg" => picture(&read_file(path, PICTURE)?, input, how.preprocess)
             .map(|values| vec![Image { source: source.clone(), values, truth: None }]),
@@ -69,9 +69,9 @@ pub fn read(path: &Path, input: &Input, how: &Reading<'_>) -> Result<Vec<Image>>
         _ if is_idx(&plain) => {
             idx(&unpacked(path, TABLE)?, input).map(|rows| several(&source, rows, scale))
         }
-        _ => {
-            Err(format!("`{plain}` has no ending that is read; use .png, .jpg, .npy, .csv or .idx"))
-        }
+        _ => Err(format!(
+            "`{plain}` has no ending that is read; use .png, .jpg, .npy, .csv, .parquet or .idx"
+        )),
     };
     let images = images.map_err(bad)?;
     images.iter().try_for_each(|image| check(image, input))?;
@@ -97,16 +97,20 @@ fn kind(path: &Path) -> (String, String) {
 /// True if a file's name is that of a table.
 #[must_use]
 pub fn is_table(path: &Path) -> bool {
-    kind(path).1 == "csv"
+    matches!(kind(path).1.as_str(), "csv" | "parquet")
 }
 
-/// Reads a table: `.csv` or `.csv.gz`.
+/// Reads a table: `.csv`, `.csv.gz` or `.parquet`.
 ///
 /// # Errors
 /// [`Error::Input`] that names the file and what is wrong with it.
 pub fn read_table(path: &Path, options: &TableOptions) -> Result<Table> {
-    Table::parse(&unpacked(path, TABLE)?, options.format)
-        .map_err(|e| Error::input(path.display(), e))
+    let table = if kind(path).1 == "parquet" {
+        Table::read_parquet(path)
+    } else {
+        Table::parse(&unpacked(path, TABLE)?, options.format)
+    };
+    table.map_err(|e| Error::input(path.display(), e))
 }
 
 /// The examples in the rows of a table from a file.
@@ -420,6 +424,18 @@ mod tests {
         assert_eq!(images[0].values, [1.0, 2.0, 3.0, 4.0]);
         assert_eq!((images[0].truth, images[1].truth), (Some(9.0), Some(3.0)));
         assert!(images[1].source.ends_with("a.csv#2"));
+    }
+
+    #[test]
+    fn a_table_of_pandas_is_read_from_parquet() {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/data/tables/irises.parquet");
+        let names = ["sepal length", "sepal width", "petal length", "petal width"];
+        let to = Input { columns: names.map(Column::named).to_vec(), ..input(&[4]) };
+        let how = Preprocess::default();
+        let images = read_labelled(Path::new(place), &to, &how, Some("kind")).unwrap();
+        assert_eq!((images.len(), images[0].truth), (3, Some(1.0)));
+        assert_eq!(images[0].values, [6.9, 3.1, 4.9, 1.5]);
+        assert!(images[2].source.ends_with("irises.parquet#3"));
     }
 
     #[test]

@@ -289,16 +289,16 @@ pub struct Infer {
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub batch: Option<usize>,
-    /// Numbers of .npy and .csv files are multiplied by this
+    /// Numbers of .npy files and tables are multiplied by this
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub scale: f64,
     /// Write the numbers of an output to a .npy or .csv file; NAME= may be left out for the first
     #[arg(long = "output", value_name = "[NAME=]FILE")]
     pub outputs: Vec<String>,
-    /// The examples of one input, .npy or .csv; once for each input of the model, in their order where NAME= is left out
+    /// The examples of one input, .npy, .csv or .parquet; once for each input of the model, in their order where NAME= is left out
     #[arg(long = "input", value_name = "[NAME=]FILE")]
     pub inputs: Vec<String>,
-    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv (an example on a line)
+    /// Images: .png, .jpg, .npy (numbers in the model's input layout), or .csv or .parquet (an example in a row)
     #[arg(required_unless_present = "inputs", conflicts_with = "inputs", value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// The options of reading tables.

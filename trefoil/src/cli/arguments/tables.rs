@@ -5,14 +5,14 @@ use models::data::TableFormat;
 
 use crate::inputs::TableOptions;
 
-/// The way in which `.csv` files are read.
+/// The way in which `.csv` and `.parquet` files are read. Those of Parquet have named columns.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Tables")]
 pub struct Tables {
-    /// The column of a .csv with the truth: its name, or its number from 1 where columns have no names
+    /// The column of a table with the truth: its name, or its number from 1 where columns have no names
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// A column of a .csv to leave out, named as with --label; may be repeated. A first column without a name is
+    /// A column of a table to leave out, named as with --label; may be repeated. A first column without a name is
     /// `Unnamed: 0`
     #[arg(long, value_name = "COLUMN")]
     pub drop: Vec<String>,

@@ -14,7 +14,7 @@ pub enum Data {
     #[command(long_about = "\
 Secret-share rows among the servers.
 
-FILE is a .npy with the rows, or a .csv with a row on each line, one of whose columns may be the label. The values
+FILE is a .npy with the rows, or a .csv or .parquet, one of whose columns may be the label. The values
 are cut into shares on this machine. How many rows there are, what a row looks like and the names of its columns are
 public.
 
@@ -66,7 +66,7 @@ pub enum Half {
 /// Arguments of `data schema`.
 #[derive(Debug, Args)]
 pub struct DataSchema {
-    /// The tables: .csv, .csv.gz
+    /// The tables: .csv, .csv.gz, .parquet
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// The scaling of columns of numbers
@@ -85,9 +85,9 @@ pub struct DataSchema {
 pub struct PutData {
     /// The name under which runs will ask for it
     pub name: String,
-    /// The rows: .npy, .csv, .csv.gz, or bytes in the form of MNIST: .idx, .idx.gz
+    /// The rows: .npy, .csv, .csv.gz, .parquet, or bytes in the form of MNIST: .idx, .idx.gz
     pub file: PathBuf,
-    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30 [default: the number of columns of a .csv]
+    /// Dimensions of a row, as the network takes it, such as 1,8,8 or 30 [default: the number of columns of a table]
     #[arg(long, value_delimiter = ',', value_name = "D,D,..")]
     pub dims: Vec<usize>,
     /// For rows whose other half another client owns: FILE holds their values, or it holds their labels. A run puts
@@ -104,7 +104,7 @@ pub struct PutData {
     /// The labels, in a separate .npy or .csv file: N numbers for each row, for regression
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
-    /// A column of the .csv that says whose row it is, such as a number of a patient; repeat it for a key of several
+    /// A column of the table that says whose row it is, such as a number of a patient; repeat it for a key of several
     /// columns. The servers get a hash of it as a secret, and no network does. A run joins two data sets by it
     #[arg(long, value_name = "COLUMN", requires = "key_secret")]
     pub key: Vec<String>,

@@ -89,7 +89,7 @@ fn put(arguments: &PutData, global: &Global, output: Output) -> Result<()> {
 fn keys(arguments: &PutData) -> Result<Option<Tensor>> {
     let PutData { file, key, key_secret: Some(secret), .. } = arguments else { return Ok(None) };
     if !inputs::is_table(file) {
-        return Err(Error::input("--key", "a key is a column of a .csv"));
+        return Err(Error::input("--key", "a key is a column of a .csv or .parquet"));
     }
     let table = inputs::read_table(file, &arguments.tables.options())?;
     keys_of_table(file, &table, key, &KeySecret::read(secret)?).map(Some)
@@ -160,7 +160,7 @@ fn labels(arguments: &PutData) -> Result<(RowTensor, Tensor)> {
 fn truths(arguments: &PutData) -> Result<Rows> {
     let path = &arguments.file;
     if !inputs::is_table(path) {
-        return Err(Error::input(path.display(), "a column is one of a .csv"));
+        return Err(Error::input(path.display(), "a column is one of a .csv or .parquet"));
     }
     let options = options(arguments);
     let table = inputs::read_table(path, &options)?;
