@@ -33,7 +33,7 @@ use mpc_core::{Parcel, ParcelKey, sharing::Contents};
 use crate::base::{Error, PROGRAM, Result};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;
