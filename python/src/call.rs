@@ -47,6 +47,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "argsort",
     "bernoulli",
     "bilinear",
+    "bitwise",
     "broadcast",
     "clamp",
     "concat",
@@ -108,6 +109,8 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "rescale",
     "reshape",
     "select",
+    "shift_left",
+    "shift_right",
     "shuffle",
     "sigmoid",
     "sign",
@@ -201,6 +204,9 @@ impl Call {
             "select" => f::select(mpc, x(0)?, any(1)?, any(2)?),
             "neg" => f::neg(mpc, x(0)?),
             "not" => f::not(mpc, x(0)?),
+            "bitwise" => f::bitwise(mpc, self.bitwise()?, any(0)?, any(1)?),
+            "shift_left" => f::shift_left(mpc, x(0)?, self.bits("bits")?),
+            "shift_right" => f::shift_right(mpc, x(0)?, self.bits("bits")?),
             "abs" => f::abs(mpc, x(0)?),
             "sign" => f::sign(mpc, x(0)?),
             "is_negative" => f::is_negative(mpc, x(0)?),
@@ -391,6 +397,15 @@ impl Call {
 
     fn shape(&self) -> Result<Shape> {
         Ok(Shape::new(self.sizes("shape")?)?)
+    }
+
+    fn bitwise(&self) -> Result<f::Bitwise> {
+        match self.size("op")? {
+            0 => Ok(f::Bitwise::And),
+            1 => Ok(f::Bitwise::Or),
+            2 => Ok(f::Bitwise::Xor),
+            other => Err(invalid(format!("there is no function {other} of bits"))),
+        }
     }
 
     fn exponent(&self) -> Result<i32> {

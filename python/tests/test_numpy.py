@@ -411,6 +411,40 @@ def test_calls_of_numpys_tests_give_numpys_results(mpc, name):
     same(function(*map(mpc.secret, arrays)), function(*(a.copy() for a in arrays)), 16 * UNIT)
 
 
+#: Bits of integers. Shifts of NumPy's and of secret integers keep the sign.
+OF_BITS = {
+    "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y, "not": lambda x, y: ~x,
+    "and of a row": lambda x, y: x[:, None] & y, "or with truth": lambda x, y: x | (y > 0), "up": lambda x, y: x << 3, "down": lambda x, y: y >> 2,
+    "up by none": lambda x, y: x << 0, "by NumPy's names": lambda x, y: np.bitwise_and(np.bitwise_or(x, y), np.bitwise_xor(x, y)),
+}
+
+
+@pytest.mark.parametrize("name", OF_BITS)
+@pytest.mark.parametrize("public", [False, True])
+def test_bits_of_integers_are_numpys(mpc, name, public):
+    function, x, y = OF_BITS[name], np.array([5, -3, 0, 2**40 + 7]), np.array([6, 1, -1, 255])
+    same(function(mpc.secret(x), y if public and name != "down" else mpc.secret(y)), function(x, y))
+
+
+def test_a_mask_of_few_bits_costs_few(mpc):
+    x = mpc.secret(np.array([1234567, -1]))
+    mpc.cost()
+    x & mpc.secret(np.array([255, 255]))
+    whole = mpc.cost().bytes
+    masked = x & 255
+    assert 0 < mpc.cost().bytes < whole / 3
+    assert masked.reveal().tolist() == [1234567 & 255, 255]
+
+
+def test_bits_of_real_numbers_and_shifts_by_less_than_none_are_refused(mpc):
+    x, integers = mpc.secret([1.5]), mpc.secret([1])
+    for call in (lambda: x & 1, lambda: ~x, lambda: x << 1, lambda: integers & 1.5):
+        with pytest.raises(TypeError, match="integers"):
+            call()
+    with pytest.raises(ValueError, match="other way"):
+        integers >> -1
+
+
 def test_a_secret_number_pads(mpc):
     x = np.arange(6).reshape(2, 3)
     same(np.pad(mpc.secret(x), ((1, 0), (0, 2)), constant_values=mpc.secret(7)), np.pad(x, ((1, 0), (0, 2)), constant_values=7))

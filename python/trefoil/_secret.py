@@ -680,22 +680,33 @@ class Secret:
 
         return _secret(self._mpc, np.full(self.shape, truth))
 
-    def _truth(self, other, op):
+    def _bits(self, other, op):
+        """`&`, `|` or `^` of integers; None for truth values."""
         other = self._other(other)
-        if self._dtype != _BOOL or other.dtype != _BOOL:
-            raise TypeError(f"`{op}` is for truth values; bits of integers are not offered")
-        return other
+        if self._dtype == _BOOL and other.dtype == _BOOL:
+            return other, None
+        if self._dtype.kind not in "bi" or other.dtype.kind not in "biu":
+            raise TypeError(f"`{op}` is for integers and truth values, not for {self._dtype} and {other.dtype}")
+        dtype = np.result_type(self._dtype, other.dtype)
+        y = other._handle if isinstance(other, Secret) else self._mpc._public(other.astype(np.int64), 0)
+        return other, self._make("bitwise", {"op": "&|^".index(op)}, dtype, [self._handle, y])
 
     def __and__(self, other: Secret | ArrayLike) -> Secret:
-        other = self._truth(other, "&")
+        other, bits = self._bits(other, "&")
+        if bits is not None:
+            return bits
         return Secret(self._mpc, self._product(other, "mul")._handle, _BOOL)
 
     def __or__(self, other: Secret | ArrayLike) -> Secret:
-        other = self._truth(other, "|")
+        other, bits = self._bits(other, "|")
+        if bits is not None:
+            return bits
         return ~(~self & ~other)
 
     def __xor__(self, other: Secret | ArrayLike) -> Secret:
-        other = self._truth(other, "^")
+        other, bits = self._bits(other, "^")
+        if bits is not None:
+            return bits
         if isinstance(other, Secret):
             return self != other
         x = self._product(1 - 2 * other.astype(np.int64), "mul") + other.astype(np.int64)
@@ -711,9 +722,27 @@ class Secret:
         return self ^ other
 
     def __invert__(self) -> Secret:
-        if self._dtype != _BOOL:
-            raise TypeError("`~` is for truth values; bits of integers are not offered")
-        return self._make("not")
+        if self._dtype == _BOOL:
+            return self._make("not")
+        if self._dtype.kind != "i":
+            raise TypeError(f"`~` is for integers and truth values, not for {self._dtype}")
+        return -self - 1
+
+    def __lshift__(self, bits: int) -> Secret:
+        """``self * 2**bits`` for a public number of bits. Nothing is sent."""
+        return self._shifted("shift_left", bits)
+
+    def __rshift__(self, bits: int) -> Secret:
+        """``self // 2**bits`` for a public number of bits, as NumPy shifts signed integers. 5 rounds."""
+        return self._shifted("shift_right", bits)
+
+    def _shifted(self, function, bits):
+        if self._dtype.kind != "i":
+            raise TypeError(f"bits of {self._dtype} are not shifted; integers are")
+        bits = operator.index(bits)
+        if bits < 0:
+            raise ValueError(f"a shift by {bits} bits; shift the other way")
+        return self._make(function, {"bits": bits}) if bits else self.copy()
 
     # -- moving numbers ----------------------------------------------------------------------------
 

@@ -49,6 +49,14 @@ fn function(name: &str) -> Option<Function> {
         "hard_swish" => f::hard_swish,
         "maximum" => |mpc, x| f::maximum(mpc, x, x),
         "floor" => f::floor,
+        "bitwise" => |mpc, x| {
+            let x = SecretTensor::new(x.share().clone(), Format::integer(x.width()));
+            f::bitwise(mpc, f::Bitwise::And, &x, &x)
+        },
+        "shift_right" => |mpc, x| {
+            let x = SecretTensor::new(x.share().clone(), Format::integer(x.width()));
+            f::shift_right(mpc, &x, 20)
+        },
         "logical" => |mpc, x| {
             let bit = SecretTensor::new(x.share().clone(), Format::integer(2));
             f::logical(mpc, f::Logic::Or, &bit, &bit)

@@ -23,6 +23,7 @@ mod smooth;
 mod statistics;
 mod values;
 
+pub use arithmetic::bitwise::{Bitwise, bitwise, shift_left, shift_right};
 pub use arithmetic::dot::dot;
 pub(crate) use arithmetic::multiply::terms;
 pub use arithmetic::multiply::{Multiply, bilinear, conv2d, matmul, mul, multiply, square};

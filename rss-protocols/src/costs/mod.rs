@@ -54,6 +54,8 @@ const COSTS: &[Cost] = &[
     Cost { function: "maximum", rounds: 6, bits: 458.0 },
     Cost { function: "floor", rounds: 5, bits: 361.0 },
     Cost { function: "logical", rounds: 1, bits: 192.0 },
+    Cost { function: "bitwise", rounds: 11, bits: 4466.0 },
+    Cost { function: "shift_right", rounds: 5, bits: 361.0 },
     Cost { function: "where_positive", rounds: 6, bits: 456.0 },
     Cost { function: "sin", rounds: 3, bits: 408.0 },
     Cost { function: "cos", rounds: 3, bits: 408.0 },

@@ -1,5 +1,6 @@
 //! Sums, differences, and products with public numbers.
 
+pub(super) mod bitwise;
 pub(super) mod dot;
 pub(super) mod fixed;
 pub(super) mod multiply;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::{
     Make, agreed, data, expect, model::Plain, open, open_bits, shapes, share, share_bits, upload,
 };
-use crate::{Protocol, ShareBits, ShareTensor, TestWorld};
+use crate::{
+    Format, MOST_DROPPED, Protocol, PublicTensor, SecretTensor, ShareBits, ShareTensor, TestWorld,
+    functions as f,
+};
 use ring_arith::{BitTensor, Engine};
 
 const WIDTHS: [u32; 5] = [1, 2, 13, 63, 64];
@@ -244,4 +247,49 @@ pub fn weighted_sums<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         open(mpc, &sums.iter().flatten().collect::<Vec<_>>())
     });
     expect(world, "weighted sum of bits", &got, &want);
+}
+
+/// And, or, exclusive or and shifts of signed integers, with secret and with public operands.
+pub fn bits_of_integers<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+    let mut draw = data(world);
+    let widths = [2, 9, 31, 62];
+    let pairs = widths.map(|width| [0, 1].map(|_| Plain::signed(&mut draw, &[11], width - 1)));
+    let shifts = |width: u32| [0, 1, (width - 1).min(MOST_DROPPED)];
+    let mut want = Vec::new();
+    for ([x, y], width) in pairs.iter().zip(widths) {
+        let mask = x.map(|x| (x as i64).unsigned_abs());
+        for other in [y, y, &mask] {
+            want.extend([x.zip(other, |a, b| a & b), x.zip(other, |a, b| a | b)]);
+            want.push(x.zip(other, |a, b| a ^ b));
+        }
+        for bits in shifts(width) {
+            want.push(x.map(|a| (a as i64 >> bits) as u64));
+            want.push(x.map(|a| a << bits.min(3)));
+        }
+    }
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let mut results = Vec::new();
+        for ([x, y], width) in pairs.iter().zip(widths) {
+            let shares = share(mpc, &[x.clone(), y.clone()])?.into_iter();
+            let format = Format::integer(width);
+            let shares: Vec<_> = shares.map(|x| SecretTensor::<P>::new(x, format)).collect();
+            let mask = x.map(|x| (x as i64).unsigned_abs());
+            let public = PublicTensor::<P>::new(upload(mpc, y)?, 0);
+            let mask = PublicTensor::<P>::new(upload(mpc, &mask)?, 0);
+            for op in [f::Bitwise::And, f::Bitwise::Or, f::Bitwise::Xor] {
+                results.push(f::bitwise(mpc, op, &shares[0], &shares[1])?);
+            }
+            for other in [&public, &mask] {
+                for op in [f::Bitwise::And, f::Bitwise::Or, f::Bitwise::Xor] {
+                    results.push(f::bitwise(mpc, op, &shares[0], other)?);
+                }
+            }
+            for bits in shifts(width) {
+                results.push(f::shift_right(mpc, &shares[0], bits)?);
+                results.push(f::shift_left(mpc, &shares[0], bits.min(3))?);
+            }
+        }
+        open(mpc, &results.iter().map(SecretTensor::share).collect::<Vec<_>>())
+    });
+    expect(world, "bits of integers", &got, &want);
 }

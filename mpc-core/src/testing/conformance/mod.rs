@@ -35,8 +35,8 @@ use net::{Party, Session};
 use ring_arith::{BitTensor, Engine, EngineTensor, Tensor};
 
 pub use bits::{
-    bit_decomposition, bits_as_words, gates, local_bits, prefixes, selections, weighted_sums,
-    zero_tests,
+    bit_decomposition, bits_as_words, bits_of_integers, gates, local_bits, prefixes, selections,
+    weighted_sums, zero_tests,
 };
 pub use chains::chains;
 pub use comparisons::{comparisons, maxima, refusals};
@@ -70,7 +70,7 @@ macro_rules! conformance {
                 raw_products product_summands product_terms product_sums truncated_products truncations
                 fused_relu kept_signs large_tensors
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
-                weighted_sums randomness shuffles shuffle_orders
+                weighted_sums bits_of_integers randomness shuffles shuffle_orders
                 comparisons maxima refusals
                 choices orderings extrema sorting sorting_by_bits distinct_numbers joins
                 approximations rows layers tight_widths widest_results
