@@ -72,7 +72,8 @@ pub struct Info {
     pub profile: Profile,
     /// The protocol has a [`Protocol::shuffle`] of its own. The provided one is a sort.
     pub shuffles: bool,
-    /// A helper runs the program too.
+    /// A helper runs the program too. True if the session has a dealer: functions that branch on opened values, which a
+    /// helper does not see, then refuse or take another way.
     pub helper: bool,
 }
 
@@ -149,9 +150,11 @@ pub enum BitMap<'a, B> {
 ///
 /// Each party runs the same straight-line program against its own value of this type; the order of
 /// calls is the order of messages, so all parties must make the same calls with the same shapes.
-/// Calls take batches whose members share rounds. After an error the session cannot be used.
+/// Calls take batches whose members share rounds. After an error of the network or of a peer the session cannot be used.
+/// A call that is refused for its arguments sends nothing and draws no randomness, and the session goes on: check all
+/// members of a batch first. An axis may have length 0; then no message need be sent, alike at all parties.
 ///
-/// A stated cost in bits is that of replicated sharing at 20 fraction bits and width 64, for each
+/// A stated cost in bits is not a requirement but that of replicated sharing at 20 fraction bits and width 64, for each
 /// element and all parties together. For a large tensor each party sends a 24th of that number in
 /// bytes. Other protocols state their own.
 ///

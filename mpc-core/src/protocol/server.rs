@@ -32,10 +32,10 @@ pub trait ServerProtocol: Deal + Sized {
     /// Begins a job, whose randomness is independent of the jobs before it. Nothing is sent.
     ///
     /// The argument `digest` is a hash of all public data that the job's messages depend on. All parties call this at
-    /// the same place with the same digest.
+    /// the same place with the same digest. A protocol may mix it into its keys.
     ///
     /// # Errors
-    /// If the session has ended, or a party sent more in the job before than was due.
+    /// If the session has ended, or, where the protocol can tell, a party sent more in the job before than was due.
     fn begin_job(&mut self, digest: &[u8; 32]) -> Result<()>;
 
     /// Operations of the job so far, the same number at all parties.

@@ -1,7 +1,7 @@
 //! Tests that a party's received messages reveal nothing, for the protocols of any crate.
 //!
 //! A program is run as all parties of many sessions, and every message that each party receives is
-//! recorded. Three checks are made of each party's view:
+//! recorded. Four checks are made of each party's view:
 //!
 //! 1. *Uniform.* Over the seeds, no bit at any place of the view is (nearly) constant, and all bytes
 //!    together are uniform by a chi-square test.
@@ -11,8 +11,18 @@
 //!    the others changed, every bit at every place changes in more than a few runs. A missing mask, or
 //!    one that the receiver could compute, does not pass.
 //!
+//! 4. *No mask twice.* Of any two words that a party received, no bit of their difference and of their
+//!    exclusive or is the same in all runs: of two values under one mask these are the values'. Words that
+//!    are always equal are one value. Values that are random themselves, such as shares, hide a mask that is
+//!    used twice: count streams in one place, and write a mutant for the counter.
+//!
 //! The program should take its secrets as fixed sharings ([`crate::Protocol::constant`]) and open
-//! nothing, so that only masks can make a message random.
+//! nothing, so that only masks can make a message random. An opened value is reported as a leak, unless it
+//! is the same for both secrets and the opened shares are random themselves, as those of a product are.
+//!
+//! Every bit of a message must be random: also unused lanes of packed bits, and the low bits of a word that
+//! was shifted up. Seeds are the same in each run of the check, whatever `TREFOIL_SEED` says; see
+//! [`PrivacyCheck::first_seed`].
 //!
 //! ```
 //! use mpc_core::testing::privacy::PrivacyCheck;
@@ -151,6 +161,7 @@ impl PrivacyCheck {
             uniform(&zero).and_then(|()| uniform(&one)).map_err(leak)?;
             same_distribution(&zero, &one).map_err(leak)?;
             self.masked(party, &zero, &program).map_err(leak)?;
+            distinct_masks(&zero).and_then(|()| distinct_masks(&one)).map_err(leak)?;
         }
         Ok(())
     }
@@ -326,6 +337,44 @@ fn same_distribution(zero: &[&View], one: &[&View]) -> Result<(), String> {
     within(statistic, freedom, "messages have another distribution for another secret")
 }
 
+/// Words of a view that the fourth check compares with each other: the first ones.
+const COMPARED: usize = 1024;
+
+/// The words of a view's messages; the bytes of a message behind its last whole word are left out.
+fn words(view: &View) -> Vec<u64> {
+    let mut rest = &view.bytes[..];
+    let mut words = Vec::new();
+    for &(_, length) in &view.lengths {
+        let (body, behind) = rest.split_at(length);
+        let chunks = body.chunks_exact(8).map(|w| w.try_into().expect("eight bytes"));
+        words.extend(chunks.map(u64::from_le_bytes));
+        rest = behind;
+    }
+    words.truncate(COMPARED);
+    words
+}
+
+/// The fourth check. A random bit is the same in all of 64 runs or more about once in 10^19.
+fn distinct_masks(views: &[&View]) -> Result<(), String> {
+    let views: Vec<_> = views.iter().map(|view| words(view)).collect();
+    let count = views.first().map_or(0, Vec::len);
+    for first in 0..count {
+        for second in first + 1..count {
+            let pairs = views.iter().map(|view| (view[first], view[second]));
+            let fixed = |combine: fn(u64, u64) -> u64| {
+                let combined = pairs.clone().map(|(a, b)| combine(a, b));
+                let (all, any) = combined.fold((u64::MAX, 0), |(all, any), w| (all & w, any | w));
+                all != 0 || any != u64::MAX
+            };
+            let equal = pairs.clone().all(|(a, b)| a == b);
+            if !equal && (fixed(u64::wrapping_sub) || fixed(|a, b| a ^ b)) {
+                return Err(format!("words {first} and {second} of its messages have one mask"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Checks that a chi-square statistic is below its mean plus [`DEVIATIONS`].
 fn within(statistic: f64, freedom: f64, what: &str) -> Result<(), String> {
     let limit = freedom + DEVIATIONS * (2.0 * freedom).sqrt();
@@ -372,6 +421,10 @@ impl Transport for Recorder {
         log.lengths.push((from, body.len()));
         drop(log);
         Ok(message)
+    }
+
+    fn on_tape(&self, peer: Party) -> bool {
+        self.inner.on_tape(peer)
     }
 
     fn step(&mut self, name: &str) {
@@ -454,6 +507,30 @@ mod tests {
     #[test]
     fn a_mask_that_the_receiver_can_compute_is_caught() {
         expect(toy(|session, words| plus(words, mask(session, 1))), "receiver lacks");
+    }
+
+    #[test]
+    fn a_mask_that_is_used_twice_is_caught() {
+        type Combine = fn(Vec<u64>, Vec<u64>) -> Vec<u64>;
+        let xor: Combine = |words, mask| words.iter().zip(mask).map(|(w, m)| w ^ m).collect();
+        for combine in [plus as Combine, xor] {
+            let twice = |session: &Session, words: Vec<u64>| {
+                let mut mask = mask(session, 2);
+                mask[19] = mask[3];
+                combine(words, mask)
+            };
+            expect(toy(twice), "words 3 and 19 of its messages have one mask");
+        }
+    }
+
+    #[test]
+    fn one_word_that_is_sent_twice_passes() {
+        let twice = |session: &Session, words: Vec<u64>| {
+            let mut hidden = plus(words, mask(session, 2));
+            hidden[19] = hidden[3];
+            hidden
+        };
+        assert_eq!(toy(twice), Ok(()));
     }
 
     #[test]
