@@ -24,8 +24,8 @@ _TICK = 0.1
 class Join:
     """Two data sets whose rows the servers bring together by their secret keys (``key=`` of ``cluster.data.put``).
 
-    Nobody learns which rows have a partner. Everything else of the keys stays secret too, except for one bit of an inner
-    join: whether there are ``rows`` pairs. If there are fewer, the run is refused. The owners of both data sets consent to
+    Nobody learns which rows have a partner. Everything else of the keys stays secret too, except for whether a set has a key
+    twice, and in an inner join whether there are ``rows`` pairs. If there are fewer, the run is refused. The owners of both data sets consent to
     the join with the rest of the run.
 
     Parameters
