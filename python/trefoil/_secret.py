@@ -695,7 +695,7 @@ class Secret:
         """``self & other`` of truth values, or of integers bit by bit.
 
         Truth values cost a product. Integers cost their bits and the way back: 11 rounds and 4,466 bits an element at 44
-        bits, less with :meth:`bound`. A public mask from 0 on needs only as many bits as it has.
+        bits, less with :meth:`with_bound`. A public mask from 0 on needs only as many bits as it has.
         """
         other, bits = self._bits(other, "&")
         if bits is not None:
