@@ -37,105 +37,170 @@ pub(crate) struct Call {
     pub(crate) params: HashMap<String, Param>,
 }
 
-/// The names that [`Call::run`] knows.
-pub(crate) const FUNCTIONS: &[&str] = &[
-    "abs",
-    "add",
-    "add_scalar",
-    "argmax",
-    "argmin",
-    "argsort",
-    "bernoulli",
-    "bilinear",
-    "bitwise",
-    "broadcast",
-    "clamp",
-    "concat",
-    "constant",
-    "conv2d",
-    "cos",
-    "distinct",
-    "div",
-    "div_scalar",
-    "eq",
-    "erf",
-    "exp",
-    "exp_nonpositive",
-    "exponential",
-    "gather",
-    "gaussian",
-    "ge",
-    "gelu",
-    "gt",
-    "inv_sqrt",
-    "inv_sqrt_to",
-    "is_negative",
-    "join",
-    "laplace",
-    "le",
-    "leaky_relu",
-    "log",
-    "log_softmax",
-    "lt",
-    "matmul",
-    "max",
-    "max_pool",
-    "mean",
-    "median",
-    "min",
-    "mul",
-    "mul_scalar",
-    "mul_scalar_to",
-    "multiply",
-    "ne",
-    "neg",
-    "norm",
-    "normal",
-    "normalize",
-    "not",
-    "one_hot",
-    "order_statistics",
-    "pad",
-    "permute",
-    "polynomial",
-    "pow",
-    "powf",
-    "quantile",
-    "reciprocal",
-    "reciprocal_positive",
-    "relu",
-    "relu6",
-    "relu_all",
-    "rescale",
-    "reshape",
-    "select",
-    "shift_left",
-    "shift_right",
-    "shuffle",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "slice",
-    "softmax",
-    "sort",
-    "sort_with",
-    "sqrt",
-    "square",
-    "sub",
-    "sum",
-    "sum_squares",
-    "tanh",
-    "top1",
-    "top_k",
-    "transpose",
-    "uniform",
-    "unique",
-    "var",
-    "weighted_index",
-    "window_sum",
-    "windows",
-];
+/// Makes the table of functions: [`FUNCTIONS`] has their names, and [`Call::apply`] runs one. In a row `any(i)` is operand
+/// number `i`, and `x(i)` the same if it is secret.
+macro_rules! functions {
+    ($self:ident, $mpc:ident, $args:ident, $any:ident, $x:ident; $($name:literal => $result:expr,)+) => {
+        /// The names of all functions.
+        pub(crate) const FUNCTIONS: &[&str] = &[$($name),+];
+
+        impl Call {
+            fn apply<P: Protocol>(
+                &$self,
+                $mpc: &mut P,
+                $args: &[Arg<'_, P>],
+            ) -> Result<Vec<SecretTensor<P>>> {
+                let $any = |i: usize| $args.get(i).copied().ok_or_else(|| $self.missing(i));
+                let $x = |i: usize| match $any(i)? {
+                    Arg::Secret(x) => Ok(x),
+                    Arg::Public(_) => Err(invalid(format!("operand {i} must be secret"))),
+                };
+                let result = match $self.function.as_str() {
+                    $($name => $result,)+
+                    other => Err(invalid(format!("there is no function `{other}`"))),
+                };
+                Ok(vec![result?])
+            }
+        }
+    };
+}
+
+functions! { self, mpc, args, any, x;
+    "add" => f::add(mpc, any(0)?, any(1)?),
+    "sub" => f::sub(mpc, any(0)?, any(1)?),
+    "mul" => f::mul(mpc, any(0)?, any(1)?),
+    "matmul" => f::matmul(mpc, any(0)?, any(1)?),
+    "div" => f::div(mpc, any(0)?, x(1)?),
+    "lt" => f::lt(mpc, any(0)?, any(1)?),
+    "le" => f::le(mpc, any(0)?, any(1)?),
+    "gt" => f::gt(mpc, any(0)?, any(1)?),
+    "ge" => f::ge(mpc, any(0)?, any(1)?),
+    "eq" => f::eq(mpc, any(0)?, any(1)?),
+    "ne" => f::ne(mpc, any(0)?, any(1)?),
+    "select" => f::select(mpc, x(0)?, any(1)?, any(2)?),
+    "neg" => f::neg(mpc, x(0)?),
+    "not" => f::not(mpc, x(0)?),
+    "bitwise" => f::bitwise(mpc, self.bitwise()?, any(0)?, any(1)?),
+    "shift_left" => f::shift_left(mpc, x(0)?, self.bits("bits")?),
+    "shift_right" => f::shift_right(mpc, x(0)?, self.bits("bits")?),
+    "abs" => f::abs(mpc, x(0)?),
+    "sign" => f::sign(mpc, x(0)?),
+    "is_negative" => f::is_negative(mpc, x(0)?),
+    "relu" => f::relu(mpc, x(0)?),
+    "relu6" => f::relu6(mpc, x(0)?),
+    "leaky_relu" => f::leaky_relu(mpc, x(0)?, self.float("slope")?),
+    "clamp" => f::clamp(mpc, x(0)?, Some(self.float("low")?), Some(self.float("high")?)),
+    "one_hot" => f::one_hot(mpc, x(0)?, self.size("classes")?),
+    "add_scalar" => f::add_scalar(mpc, x(0)?, self.float("c")?),
+    "mul_scalar" => f::mul_scalar(mpc, x(0)?, self.float("c")?),
+    "mul_scalar_to" => f::mul_scalar_to(mpc, x(0)?, self.float("c")?, self.bits("frac")?),
+    "div_scalar" => f::div_scalar(mpc, x(0)?, self.float("c")?),
+    "rescale" => f::rescale(mpc, x(0)?, self.bits("frac")?),
+    "square" => f::square(mpc, x(0)?),
+    "exp" => f::exp(mpc, x(0)?),
+    "exp_nonpositive" => f::exp_nonpositive(mpc, x(0)?),
+    "log" => f::log(mpc, x(0)?),
+    "sin" => f::sin(mpc, x(0)?),
+    "cos" => f::cos(mpc, x(0)?),
+    "sqrt" => f::sqrt(mpc, x(0)?),
+    "inv_sqrt" => f::inv_sqrt(mpc, x(0)?),
+    "inv_sqrt_to" => f::inv_sqrt_to(mpc, x(0)?, self.bits("frac")?),
+    "reciprocal" => f::reciprocal(mpc, x(0)?),
+    "reciprocal_positive" => f::reciprocal_positive(mpc, x(0)?),
+    "sigmoid" => f::sigmoid(mpc, x(0)?),
+    "tanh" => f::tanh(mpc, x(0)?),
+    "silu" => f::silu(mpc, x(0)?),
+    "erf" => f::erf(mpc, x(0)?),
+    "gelu" => f::gelu(mpc, x(0)?),
+    "pow" => f::pow(mpc, x(0)?, self.exponent()?),
+    "powf" => f::powf(mpc, x(0)?, self.float("p")?),
+    "polynomial" => f::polynomial(mpc, x(0)?, &self.floats("coefficients")?),
+    "softmax" => f::softmax(mpc, x(0)?, self.size("axis")?),
+    "log_softmax" => f::log_softmax(mpc, x(0)?, self.size("axis")?),
+    "normalize" => f::normalize(mpc, x(0)?, self.size("axis")?, self.float("epsilon")?),
+    "sum" => f::sum(mpc, x(0)?, &self.sizes("axes")?),
+    "mean" => f::mean(mpc, x(0)?, &self.sizes("axes")?),
+    "var" => f::var(mpc, x(0)?, &self.sizes("axes")?),
+    "norm" => f::norm(mpc, x(0)?, &self.sizes("axes")?),
+    "sum_squares" => f::sum_squares(mpc, x(0)?, &self.sizes("axes")?),
+    "max" => f::max(mpc, x(0)?, self.size("axis")?),
+    "min" => f::min(mpc, x(0)?, self.size("axis")?),
+    "argmax" => f::argmax(mpc, x(0)?, self.size("axis")?),
+    "argmin" => f::argmin(mpc, x(0)?, self.size("axis")?),
+    "sort" => f::sort(mpc, x(0)?, self.size("axis")?),
+    "argsort" => f::argsort(mpc, x(0)?, self.size("axis")?),
+    "median" => f::median(mpc, x(0)?, self.size("axis")?),
+    "quantile" => f::quantile(mpc, x(0)?, &self.floats("q")?, self.size("axis")?),
+    "distinct" => f::distinct(mpc, x(0)?, self.size("axis")?),
+    "order_statistics" => {
+        f::order_statistics(mpc, x(0)?, &self.sizes("places")?, self.size("axis")?)
+    },
+    "reshape" => f::reshape(mpc, x(0)?, &self.shape()?),
+    "broadcast" => f::broadcast(mpc, x(0)?, &self.shape()?),
+    "permute" => f::permute(mpc, x(0)?, &self.sizes("axes")?),
+    "transpose" => f::transpose(mpc, x(0)?),
+    "slice" => {
+        let [start, end] = [self.size("start")?, self.size("end")?];
+        f::slice(mpc, x(0)?, self.size("axis")?, start, end, self.size("step")?)
+    },
+    "gather" => f::gather(mpc, x(0)?, self.size("axis")?, &self.sizes("indices")?),
+    "pad" => f::pad(mpc, x(0)?, &self.sizes("before")?, &self.sizes("after")?),
+    "windows" => f::windows(mpc, x(0)?, self.window()?),
+    "window_sum" => f::window_sum(mpc, x(0)?, self.window()?),
+    "max_pool" => f::max_pool(mpc, x(0)?, self.window()?),
+    "conv2d" => f::conv2d(mpc, any(0)?, any(1)?, self.window()?, self.size("groups")?),
+    "bilinear" => f::bilinear(mpc, self.bilinear()?, any(0)?, any(1)?),
+    "multiply" => self.multiply(mpc, args),
+    "constant" => match any(0)? {
+        Arg::Public(x) => f::constant(mpc, x),
+        Arg::Secret(x) => Ok(x.clone()),
+    },
+    "gaussian" => {
+        let deviation = self.float("deviation")?;
+        return f::gaussian(mpc, &[self.shape()?], deviation, self.bits("frac")?);
+    },
+    "uniform" => f::uniform(mpc, &self.shape()?, self.bits("frac")?),
+    "exponential" => f::exponential(mpc, &self.shape()?, self.bits("frac")?),
+    "laplace" => f::laplace(mpc, &self.shape()?, self.bits("frac")?),
+    "normal" => f::normal(mpc, &self.shape()?, self.bits("frac")?),
+    "bernoulli" => f::bernoulli(mpc, x(0)?),
+    "weighted_index" => f::weighted_index(mpc, x(0)?),
+    "concat" => {
+        let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+        f::concat(mpc, &xs, self.size("axis")?)
+    },
+    "relu_all" => {
+        let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+        return f::relu_all(mpc, &xs);
+    },
+    "sort_with" => {
+        let columns = (1..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+        let sorted = f::sort_with(mpc, x(0)?, &columns, self.size("axis")?)?;
+        let mut made = vec![sorted.keys, sorted.places];
+        made.extend(sorted.columns);
+        return Ok(made);
+    },
+    "shuffle" => {
+        let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+        return f::shuffle(mpc, &xs);
+    },
+    "join" => {
+        let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
+        return self.join(mpc, &xs);
+    },
+    "unique" => {
+        let found = f::unique(mpc, x(0)?, self.optional_size("at_most")?)?;
+        return Ok(vec![found.values, found.counts, found.distinct]);
+    },
+    "top_k" => {
+        let (largest, places) = f::top_k(mpc, x(0)?, self.size("k")?, self.size("axis")?)?;
+        return Ok(vec![largest, places]);
+    },
+    "top1" => {
+        let (largest, place) = f::top1(mpc, x(0)?, self.size("axis")?)?;
+        return Ok(vec![largest, place]);
+    },
+}
 
 /// Keys of a join from names, by [`f::join_keys`].
 #[pyfunction]
@@ -181,152 +246,6 @@ impl Call {
             });
         }
         self.apply(mpc, &args)
-    }
-
-    fn apply<P: Protocol>(&self, mpc: &mut P, args: &[Arg<'_, P>]) -> Result<Vec<SecretTensor<P>>> {
-        let any = |i: usize| args.get(i).copied().ok_or_else(|| self.missing(i));
-        let x = |i: usize| match any(i)? {
-            Arg::Secret(x) => Ok(x),
-            Arg::Public(_) => Err(invalid(format!("operand {i} must be secret"))),
-        };
-        let result = match self.function.as_str() {
-            "add" => f::add(mpc, any(0)?, any(1)?),
-            "sub" => f::sub(mpc, any(0)?, any(1)?),
-            "mul" => f::mul(mpc, any(0)?, any(1)?),
-            "matmul" => f::matmul(mpc, any(0)?, any(1)?),
-            "div" => f::div(mpc, any(0)?, x(1)?),
-            "lt" => f::lt(mpc, any(0)?, any(1)?),
-            "le" => f::le(mpc, any(0)?, any(1)?),
-            "gt" => f::gt(mpc, any(0)?, any(1)?),
-            "ge" => f::ge(mpc, any(0)?, any(1)?),
-            "eq" => f::eq(mpc, any(0)?, any(1)?),
-            "ne" => f::ne(mpc, any(0)?, any(1)?),
-            "select" => f::select(mpc, x(0)?, any(1)?, any(2)?),
-            "neg" => f::neg(mpc, x(0)?),
-            "not" => f::not(mpc, x(0)?),
-            "bitwise" => f::bitwise(mpc, self.bitwise()?, any(0)?, any(1)?),
-            "shift_left" => f::shift_left(mpc, x(0)?, self.bits("bits")?),
-            "shift_right" => f::shift_right(mpc, x(0)?, self.bits("bits")?),
-            "abs" => f::abs(mpc, x(0)?),
-            "sign" => f::sign(mpc, x(0)?),
-            "is_negative" => f::is_negative(mpc, x(0)?),
-            "relu" => f::relu(mpc, x(0)?),
-            "relu6" => f::relu6(mpc, x(0)?),
-            "leaky_relu" => f::leaky_relu(mpc, x(0)?, self.float("slope")?),
-            "clamp" => f::clamp(mpc, x(0)?, Some(self.float("low")?), Some(self.float("high")?)),
-            "one_hot" => f::one_hot(mpc, x(0)?, self.size("classes")?),
-            "add_scalar" => f::add_scalar(mpc, x(0)?, self.float("c")?),
-            "mul_scalar" => f::mul_scalar(mpc, x(0)?, self.float("c")?),
-            "mul_scalar_to" => f::mul_scalar_to(mpc, x(0)?, self.float("c")?, self.bits("frac")?),
-            "div_scalar" => f::div_scalar(mpc, x(0)?, self.float("c")?),
-            "rescale" => f::rescale(mpc, x(0)?, self.bits("frac")?),
-            "square" => f::square(mpc, x(0)?),
-            "exp" => f::exp(mpc, x(0)?),
-            "exp_nonpositive" => f::exp_nonpositive(mpc, x(0)?),
-            "log" => f::log(mpc, x(0)?),
-            "sin" => f::sin(mpc, x(0)?),
-            "cos" => f::cos(mpc, x(0)?),
-            "sqrt" => f::sqrt(mpc, x(0)?),
-            "inv_sqrt" => f::inv_sqrt(mpc, x(0)?),
-            "inv_sqrt_to" => f::inv_sqrt_to(mpc, x(0)?, self.bits("frac")?),
-            "reciprocal" => f::reciprocal(mpc, x(0)?),
-            "reciprocal_positive" => f::reciprocal_positive(mpc, x(0)?),
-            "sigmoid" => f::sigmoid(mpc, x(0)?),
-            "tanh" => f::tanh(mpc, x(0)?),
-            "silu" => f::silu(mpc, x(0)?),
-            "erf" => f::erf(mpc, x(0)?),
-            "gelu" => f::gelu(mpc, x(0)?),
-            "pow" => f::pow(mpc, x(0)?, self.exponent()?),
-            "powf" => f::powf(mpc, x(0)?, self.float("p")?),
-            "polynomial" => f::polynomial(mpc, x(0)?, &self.floats("coefficients")?),
-            "softmax" => f::softmax(mpc, x(0)?, self.size("axis")?),
-            "log_softmax" => f::log_softmax(mpc, x(0)?, self.size("axis")?),
-            "normalize" => f::normalize(mpc, x(0)?, self.size("axis")?, self.float("epsilon")?),
-            "sum" => f::sum(mpc, x(0)?, &self.sizes("axes")?),
-            "mean" => f::mean(mpc, x(0)?, &self.sizes("axes")?),
-            "var" => f::var(mpc, x(0)?, &self.sizes("axes")?),
-            "norm" => f::norm(mpc, x(0)?, &self.sizes("axes")?),
-            "sum_squares" => f::sum_squares(mpc, x(0)?, &self.sizes("axes")?),
-            "max" => f::max(mpc, x(0)?, self.size("axis")?),
-            "min" => f::min(mpc, x(0)?, self.size("axis")?),
-            "argmax" => f::argmax(mpc, x(0)?, self.size("axis")?),
-            "argmin" => f::argmin(mpc, x(0)?, self.size("axis")?),
-            "sort" => f::sort(mpc, x(0)?, self.size("axis")?),
-            "argsort" => f::argsort(mpc, x(0)?, self.size("axis")?),
-            "median" => f::median(mpc, x(0)?, self.size("axis")?),
-            "quantile" => f::quantile(mpc, x(0)?, &self.floats("q")?, self.size("axis")?),
-            "distinct" => f::distinct(mpc, x(0)?, self.size("axis")?),
-            "order_statistics" => {
-                f::order_statistics(mpc, x(0)?, &self.sizes("places")?, self.size("axis")?)
-            }
-            "reshape" => f::reshape(mpc, x(0)?, &self.shape()?),
-            "broadcast" => f::broadcast(mpc, x(0)?, &self.shape()?),
-            "permute" => f::permute(mpc, x(0)?, &self.sizes("axes")?),
-            "transpose" => f::transpose(mpc, x(0)?),
-            "slice" => {
-                let [start, end] = [self.size("start")?, self.size("end")?];
-                f::slice(mpc, x(0)?, self.size("axis")?, start, end, self.size("step")?)
-            }
-            "gather" => f::gather(mpc, x(0)?, self.size("axis")?, &self.sizes("indices")?),
-            "pad" => f::pad(mpc, x(0)?, &self.sizes("before")?, &self.sizes("after")?),
-            "windows" => f::windows(mpc, x(0)?, self.window()?),
-            "window_sum" => f::window_sum(mpc, x(0)?, self.window()?),
-            "max_pool" => f::max_pool(mpc, x(0)?, self.window()?),
-            "conv2d" => f::conv2d(mpc, any(0)?, any(1)?, self.window()?, self.size("groups")?),
-            "bilinear" => f::bilinear(mpc, self.bilinear()?, any(0)?, any(1)?),
-            "multiply" => self.multiply(mpc, args),
-            "constant" => match any(0)? {
-                Arg::Public(x) => f::constant(mpc, x),
-                Arg::Secret(x) => Ok(x.clone()),
-            },
-            "gaussian" => {
-                let deviation = self.float("deviation")?;
-                return f::gaussian(mpc, &[self.shape()?], deviation, self.bits("frac")?);
-            }
-            "uniform" => f::uniform(mpc, &self.shape()?, self.bits("frac")?),
-            "exponential" => f::exponential(mpc, &self.shape()?, self.bits("frac")?),
-            "laplace" => f::laplace(mpc, &self.shape()?, self.bits("frac")?),
-            "normal" => f::normal(mpc, &self.shape()?, self.bits("frac")?),
-            "bernoulli" => f::bernoulli(mpc, x(0)?),
-            "weighted_index" => f::weighted_index(mpc, x(0)?),
-            "concat" => {
-                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
-                f::concat(mpc, &xs, self.size("axis")?)
-            }
-            "relu_all" => {
-                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
-                return f::relu_all(mpc, &xs);
-            }
-            "sort_with" => {
-                let columns = (1..args.len()).map(x).collect::<Result<Vec<_>>>()?;
-                let sorted = f::sort_with(mpc, x(0)?, &columns, self.size("axis")?)?;
-                let mut made = vec![sorted.keys, sorted.places];
-                made.extend(sorted.columns);
-                return Ok(made);
-            }
-            "shuffle" => {
-                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
-                return f::shuffle(mpc, &xs);
-            }
-            "join" => {
-                let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
-                return self.join(mpc, &xs);
-            }
-            "unique" => {
-                let found = f::unique(mpc, x(0)?, self.optional_size("at_most")?)?;
-                return Ok(vec![found.values, found.counts, found.distinct]);
-            }
-            "top_k" => {
-                let (largest, places) = f::top_k(mpc, x(0)?, self.size("k")?, self.size("axis")?)?;
-                return Ok(vec![largest, places]);
-            }
-            "top1" => {
-                let (largest, place) = f::top1(mpc, x(0)?, self.size("axis")?)?;
-                return Ok(vec![largest, place]);
-            }
-            other => Err(invalid(format!("there is no function `{other}`"))),
-        };
-        Ok(vec![result?])
     }
 
     /// A product and its fused operations: operands are the two factors and, if `plus` is set, an addend.
