@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::MetadataCommand;
 
 use super::super::built::Executable;
 use super::blocks::{self, Block};
@@ -211,8 +212,10 @@ impl<'a> Session<'a> {
             // The check runs all tests; here the crate must be there.
             Some("nextest") => {
                 let name = name.with_context(|| format!("`cargo {arguments}` names no package"))?;
-                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-                ensure!(root.join(name).join("Cargo.toml").is_file(), "there is no crate `{name}`");
+                let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+                let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec()?;
+                let known = metadata.packages.iter().any(|package| package.name == name);
+                ensure!(known, "there is no package `{name}`");
                 Ok("true".to_owned())
             }
             // Tests of the benchmarks cover their arguments: they are not built here.
