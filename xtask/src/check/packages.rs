@@ -24,6 +24,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
+    // On a fresh machine nothing is known of the registry yet, and packaging is to ask nobody.
+    Cargo::new(root, &["fetch", "--locked"]).quiet()?;
     let mut command = vec!["package", "--no-verify", "--offline", "--allow-dirty", "--locked"];
     for package in &published {
         command.extend(["--package", package.name.as_str()]);
