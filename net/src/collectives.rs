@@ -23,9 +23,7 @@ pub trait Collectives: Transport {
     fn broadcast(&mut self, root: Party, body: Option<Bytes>) -> Result<Bytes> {
         let body = own_part(self, root, body)?;
         let Some(body) = body else { return Ok(self.receive(root)?.body) };
-        for peer in peers(self) {
-            self.send(peer, Message::from(body.clone()))?;
-        }
+        send_to_all(self, &body)?;
         Ok(body)
     }
 
@@ -73,9 +71,7 @@ pub trait Collectives: Transport {
     /// # Errors
     /// See [`crate::Error`].
     fn all_gather(&mut self, own: Bytes) -> Result<Vec<Bytes>> {
-        for peer in peers(self) {
-            self.send(peer, Message::from(own.clone()))?;
-        }
+        send_to_all(self, &own)?;
         received(self, own)
     }
 
@@ -111,10 +107,7 @@ pub trait Collectives: Transport {
         let (parties, me, n) = (self.parties(), self.me().0, own.len());
         let mut sums = own;
         if parties <= 2 || n < parties {
-            let body = bytes(&sums);
-            for peer in peers(self) {
-                self.send(peer, Message::from(body.clone()))?;
-            }
+            send_to_all(self, &bytes(&sums))?;
             for peer in peers(self) {
                 let words = words(self, peer, n)?;
                 add(&mut sums, &words);
@@ -129,10 +122,7 @@ pub trait Collectives: Transport {
             let words = words(self, peer, part(me).len())?;
             add(&mut sums[part(me)], &words);
         }
-        let body = bytes(&sums[part(me)]);
-        for peer in peers(self) {
-            self.send(peer, Message::from(body.clone()))?;
-        }
+        send_to_all(self, &bytes(&sums[part(me)]))?;
         for peer in peers(self) {
             let words = words(self, peer, part(peer.0).len())?;
             sums[part(peer.0)].copy_from_slice(&words);
@@ -148,9 +138,7 @@ pub trait Collectives: Transport {
     /// # Errors
     /// [`Error::Violation`] if a peer sends something else. See [`crate::Error`].
     fn barrier(&mut self) -> Result<()> {
-        for peer in peers(self) {
-            self.send(peer, Message::from(Bytes::new()))?;
-        }
+        send_to_all(self, &Bytes::new())?;
         for peer in peers(self) {
             if !self.receive(peer)?.body.is_empty() {
                 return Err(self.accuse(peer, "a message at a barrier"));
@@ -166,6 +154,10 @@ impl<T: Transport + ?Sized> Collectives for T {}
 fn peers<T: Transport + ?Sized>(transport: &T) -> impl Iterator<Item = Party> + use<T> {
     let me = transport.me();
     (0..transport.parties()).map(Party).filter(move |peer| *peer != me)
+}
+
+fn send_to_all<T: Transport + ?Sized>(transport: &mut T, body: &Bytes) -> Result<()> {
+    peers(transport).try_for_each(|peer| transport.send(peer, Message::from(body.clone())))
 }
 
 /// The root's value, which the root alone passes.
