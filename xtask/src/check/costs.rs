@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
+
+use super::workspace::for_each_source;
 
 /// The functions over any protocol.
 const FUNCTIONS: &str = "mpc-core/src/functions";
@@ -19,14 +21,13 @@ pub(super) fn unstated(root: &Path) -> Result<Vec<String>> {
     let table = rows(&table);
     let mut sections = HashMap::new();
     let mut places = Vec::new();
-    for path in files(&root.join(FUNCTIONS))? {
-        let text = fs::read_to_string(&path)?;
-        let file = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        for (function, section) in talking(&text) {
+    for_each_source(&root.join(FUNCTIONS), &mut |path, text| {
+        let file = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        for (function, section) in talking(text) {
             places.push((function.clone(), file.clone()));
             sections.insert(function, section);
         }
-    }
+    })?;
     let mut faults: Vec<String> = places
         .iter()
         .filter_map(|(function, file)| {
@@ -37,20 +38,6 @@ pub(super) fn unstated(root: &Path) -> Result<Vec<String>> {
     faults.extend(lost.map(|row| format!("{TABLE}: there is no function `{}`", row.function)));
     faults.sort();
     Ok(faults)
-}
-
-/// All files under a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(files(&path)?);
-        } else {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }
 
 /// A line of the table.

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, Metadata, Package};
+
+use super::workspace::{for_each_source, metadata};
 
 /// A crate, what it may use, and what its code must not name.
 struct Layer {
@@ -148,11 +150,7 @@ const LAYERS: &[Layer] = &[
 
 /// Checks the workspace at `root` and returns a summary.
 pub(super) fn check(root: &Path) -> Result<String> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .other_options(["--locked".to_owned()])
-        .exec()?;
+    let metadata = metadata(root)?;
     let edges = edges(&metadata);
     let mut faults = wrong_edges(&edges);
     for package in metadata.workspace_packages() {
@@ -296,21 +294,6 @@ fn names(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         !line[..at].ends_with(inside) && !line[at + word.len()..].starts_with(inside)
     })
-}
-
-fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) -> Result<()> {
-    if !folder.is_dir() {
-        return Ok(());
-    }
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            for_each_source(&path, visit)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            visit(&path, &fs::read_to_string(&path)?);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod readme;
 mod runner;
 mod tidy;
 mod words;
+mod workspace;
 
 use std::env;
 use std::path::{Path, PathBuf};

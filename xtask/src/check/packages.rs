@@ -1,25 +1,27 @@
 //! Packages the crates that others can depend on, as a registry would take them.
 
-use std::fs;
 use std::path::{Component, Path};
 
 use anyhow::{Result, bail};
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use cargo_metadata::{Metadata, Package};
 
 use super::runner::Cargo;
+use super::workspace::{for_each_source, metadata};
 
 /// Packages each crate that may be published, from files that lie within it.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .other_options(["--locked".to_owned()])
-        .exec()?;
+    let metadata = metadata(root)?;
     let published = published(&metadata);
     let mut faults = Vec::new();
     for package in &published {
         let folder = package.manifest_path.with_file_name("src");
-        includes_within(folder.as_std_path(), folder.as_std_path(), &mut faults)?;
+        let folder = folder.as_std_path();
+        for_each_source(folder, &mut |path, text| {
+            // A file of the folder itself leaves the package by two steps up.
+            let depth = path.strip_prefix(folder).unwrap_or(path).components().count();
+            let outside = included(text).filter(|file| leaves(file, depth));
+            faults.extend(outside.map(|file| format!("{} includes {file}", path.display())));
+        })?;
     }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
@@ -37,22 +39,6 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
 fn published(metadata: &Metadata) -> Vec<&Package> {
     let packages = metadata.workspace_packages().into_iter();
     packages.filter(|package| package.publish.is_none()).collect()
-}
-
-/// Finds files of code that include one outside of their package: a package does not have it.
-fn includes_within(source: &Path, folder: &Path, faults: &mut Vec<String>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            includes_within(source, &path, faults)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let depth = folder.strip_prefix(source).unwrap_or(folder).components().count();
-            let text = fs::read_to_string(&path)?;
-            let outside = included(&text).filter(|file| leaves(file, depth + 1));
-            faults.extend(outside.map(|file| format!("{} includes {file}", path.display())));
-        }
-    }
-    Ok(())
 }
 
 /// The files that code includes, tests apart.

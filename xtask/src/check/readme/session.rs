@@ -16,7 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use cargo_metadata::MetadataCommand;
+
+use crate::check::workspace::metadata;
 
 use super::super::built::Executable;
 use super::blocks::{self, Block};
@@ -212,8 +213,7 @@ impl<'a> Session<'a> {
             // The check runs all tests; here the crate must be there.
             Some("nextest") => {
                 let name = name.with_context(|| format!("`cargo {arguments}` names no package"))?;
-                let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-                let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec()?;
+                let metadata = metadata(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))?;
                 let known = metadata.packages.iter().any(|package| package.name == name);
                 ensure!(known, "there is no package `{name}`");
                 Ok("true".to_owned())
