@@ -1,13 +1,11 @@
 //! The bits of secret integers: and, or, exclusive or, shifts.
 
-use ring_arith::{BitTensor, Engine, EngineTensor, Shape, View};
+use ring_arith::{BitTensor, Engine, Shape};
 
-use crate::functions::{
-    arithmetic::{dropped, no_answer, signed_width},
-    shape::broadcast,
-};
+use crate::functions::arithmetic::{multiply::spread, no_answer, signed_width, whole_part};
 use crate::{
-    Arg, Error, Format, Linear, MOST_DROPPED, Protocol, Result, SecretTensor, TruncationMode,
+    Arg, Error, Format, Linear, MOST_DROPPED, Operand, Protocol, Result, SecretTensor,
+    tensor::same_frac,
 };
 
 /// A function of two integers, bit by bit.
@@ -41,9 +39,7 @@ pub fn bitwise<'a, P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let (x, y) = (x.into(), y.into());
     for operand in [x, y] {
-        if operand.frac() != 0 {
-            return Err(Error::FracBits { op: "bitwise", lhs: operand.frac(), rhs: 0 });
-        }
+        same_frac("bitwise", operand.frac(), 0)?;
     }
     let shape = x.shape().broadcast(y.shape(), "bitwise")?;
     let [own, other] = [known_width(mpc, x)?, known_width(mpc, y)?];
@@ -94,29 +90,23 @@ pub fn shift_right<P: Protocol>(
     x: &SecretTensor<P>,
     bits: u32,
 ) -> Result<SecretTensor<P>> {
-    if x.frac() != 0 {
-        return Err(Error::FracBits { op: "shift_right", lhs: x.frac(), rhs: 0 });
-    }
-    if bits == 0 {
-        return Ok(x.clone());
-    }
+    same_frac("shift_right", x.frac(), 0)?;
     if bits > MOST_DROPPED {
         let reason = format!("{bits} bits; at most {MOST_DROPPED} can be dropped");
         return Err(Error::Invalid { op: "shift_right", reason });
     }
-    let moved = mpc.truncate(&[(x.share(), bits)], TruncationMode::Exact)?;
-    let moved = moved.into_iter().next().ok_or_else(|| no_answer("truncate"))?;
-    Ok(SecretTensor::new(moved, Format::integer(dropped(x.width(), bits))))
+    whole_part(mpc, x, bits)
 }
 
 /// `x * 2^bits` of an integer. Nothing is sent.
 ///
+/// # Domain and error
+/// Exact, for results below 2^62 in magnitude.
+///
 /// # Errors
 /// [`Error::FracBits`] if `x` is not an integer, [`Error::Overflow`] if the bits leave a word for any `x` but 0.
 pub fn shift_left<P: Protocol>(mpc: &P, x: &SecretTensor<P>, bits: u32) -> Result<SecretTensor<P>> {
-    if x.frac() != 0 {
-        return Err(Error::FracBits { op: "shift_left", lhs: x.frac(), rhs: 0 });
-    }
+    same_frac("shift_left", x.frac(), 0)?;
     if bits >= 62 {
         return Err(Error::Overflow { op: "shift_left", bits, limit: 62 });
     }
@@ -158,11 +148,10 @@ impl<P: Protocol> Planes<P> {
 }
 
 fn bits<P: Protocol>(mpc: &P, x: Arg<'_, P>, shape: &Shape, width: u32) -> Result<Planes<P>> {
-    let x = match x {
-        Arg::Secret(x) => return Ok(Planes::Secret(broadcast(mpc, x, shape)?)),
-        Arg::Public(x) if x.shape() == shape => x.words().clone(),
-        Arg::Public(x) => mpc.engine().view(x.words(), &View::Broadcast(shape.clone()))?,
+    let x = match spread(mpc, x, shape)? {
+        Operand::Secret(x) => return Ok(Planes::Secret(x)),
+        Operand::Public(x) => x,
     };
-    let planes = mpc.engine().to_planes(&x, 0, width)?;
+    let planes = mpc.engine().to_planes(x.words(), 0, width)?;
     Ok(Planes::Public(mpc.constant_bits(&BitTensor::new(x.shape().clone(), planes)?)?))
 }

@@ -296,12 +296,21 @@ pub fn rescale<P: Protocol>(
 /// # Errors
 /// [`Error::Net`] if a peer failed.
 pub fn floor<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    if x.frac() == 0 {
+    whole_part(mpc, x, x.frac())
+}
+
+/// Words divided by `2^bits` and rounded down, as integers.
+pub(in crate::functions) fn whole_part<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    bits: u32,
+) -> Result<SecretTensor<P>> {
+    if bits == 0 {
         return Ok(x.clone());
     }
-    let floors = mpc.truncate(&[(x.share(), x.frac())], TruncationMode::Exact)?;
+    let floors = mpc.truncate(&[(x.share(), bits)], TruncationMode::Exact)?;
     let share = floors.into_iter().next().ok_or_else(|| no_answer("truncate"))?;
-    Ok(SecretTensor::new(share, Format::integer(dropped(x.width(), x.frac()))))
+    Ok(SecretTensor::new(share, Format::integer(dropped(x.width(), bits))))
 }
 
 /// Width of `word / 2^drop`, rounded either way, for words of the given width below 2^62.

@@ -217,7 +217,11 @@ fn owned<P: Protocol>(x: Arg<'_, P>) -> Operand<P> {
 }
 
 /// An operand broadcast to a shape.
-fn spread<P: Protocol>(mpc: &P, x: Arg<'_, P>, shape: &Shape) -> Result<Operand<P>> {
+pub(in crate::functions) fn spread<P: Protocol>(
+    mpc: &P,
+    x: Arg<'_, P>,
+    shape: &Shape,
+) -> Result<Operand<P>> {
     Ok(match x {
         Arg::Secret(x) => Operand::Secret(broadcast(mpc, x, shape)?),
         Arg::Public(x) if x.shape() == shape => Operand::Public(x.clone()),

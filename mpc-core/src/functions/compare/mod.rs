@@ -9,7 +9,9 @@ use ring_arith::Bilinear;
 use crate::functions::{
     Multiply, add, arithmetic::multiply::multiply, arithmetic::no_answer, mul, neg, sub,
 };
-use crate::{Arg, Compare, Compared, Error, Format, Protocol, Result, SecretTensor, Then};
+use crate::{
+    Arg, Compare, Compared, Error, Format, Protocol, Result, SecretTensor, Then, tensor::same_frac,
+};
 
 /// `x < y`, broadcast.
 ///
@@ -123,15 +125,8 @@ pub fn ne<'a, P: Protocol>(
 /// # Errors
 /// [`Error::FracBits`] if `x` is not an integer.
 pub fn not<P: Protocol>(mpc: &P, x: &SecretTensor<P>) -> Result<SecretTensor<P>> {
-    integer("not", x)?;
+    same_frac("not", x.frac(), 0)?;
     Ok(SecretTensor::new(mpc.combine(&[(u64::MAX, x.share())], 1)?, Format::integer(2)))
-}
-
-fn integer<P: Protocol>(op: &'static str, x: &SecretTensor<P>) -> Result<()> {
-    match x.frac() {
-        0 => Ok(()),
-        lhs => Err(Error::FracBits { op, lhs, rhs: 0 }),
-    }
 }
 
 /// `x < 0`. As [`lt`].
@@ -180,7 +175,7 @@ pub fn select<'a, P: Protocol>(
     x: impl Into<Arg<'a, P>>,
     y: impl Into<Arg<'a, P>>,
 ) -> Result<SecretTensor<P>> {
-    integer("select", condition)?;
+    same_frac("select", condition.frac(), 0)?;
     let (x, y) = (x.into(), y.into());
     let width = x.width().max(y.width());
     let gain = sub(mpc, x, y)?;
@@ -206,8 +201,8 @@ pub fn logical<P: Protocol>(
     x: &SecretTensor<P>,
     y: &SecretTensor<P>,
 ) -> Result<SecretTensor<P>> {
-    integer("logic", x)?;
-    integer("logic", y)?;
+    same_frac("logic", x.frac(), 0)?;
+    same_frac("logic", y.frac(), 0)?;
     let both = mul(mpc, x, y)?;
     let y = match logic {
         Logic::And => both,
@@ -249,7 +244,7 @@ pub fn one_hot<P: Protocol>(
     x: &SecretTensor<P>,
     classes: usize,
 ) -> Result<SecretTensor<P>> {
-    integer("one-hot", x)?;
+    same_frac("one-hot", x.frac(), 0)?;
     if classes == 0 {
         let reason = "there must be at least one class".to_owned();
         return Err(Error::Invalid { op: "one-hot", reason });
