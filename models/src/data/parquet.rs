@@ -57,7 +57,7 @@ fn read(file: File) -> Result<Table> {
     Table::of_cells(WHAT, names, rows, format)
 }
 
-/// What a cell of a `.csv` would hold.
+/// The text that a cell of a `.csv` would hold.
 fn cell(field: &Field) -> Option<String> {
     Some(match field {
         Field::Null => String::new(),

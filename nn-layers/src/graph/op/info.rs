@@ -82,7 +82,7 @@ pub(crate) enum Examples {
     Combined,
 }
 
-/// What backpropagation makes of an operation.
+/// The gradient of an operation by its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gradient {
     /// There is a rule for each operand.
