@@ -134,7 +134,7 @@ impl Halt {
 }
 
 impl Position {
-    /// How the rows are joined, if they are.
+    /// The join of the rows, if there is one.
     #[must_use]
     pub fn join(self) -> Option<Join> {
         match self {

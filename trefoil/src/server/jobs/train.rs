@@ -149,19 +149,9 @@ impl Core {
     /// Records that joins by key are about to be made, if they are, and the bits that they open.
     fn joins<P: ServerProtocol>(&self, client: &str, progress: &Progress<P>) {
         let numbers = progress.join_bits();
-        if numbers == 0 {
-            return;
+        if numbers > 0 {
+            self.records("join", client, progress, numbers);
         }
-        let Run { fingerprint, step, .. } = *progress.run();
-        let (what, run, fingerprint) = ("join", progress.name(), &fingerprint.letters());
-        self.audit.record(&Event::Opened(Opening {
-            what,
-            client,
-            run,
-            fingerprint,
-            step,
-            numbers,
-        }));
     }
 
     /// Counts for good that something of a run leaves, before it does.
@@ -176,6 +166,19 @@ impl Core {
         let beside = matches!(what, "metrics" | "guard");
         let (weights, metrics) = if beside { (0, step) } else { (step, 0) };
         self.store.ledger().open(fingerprint, weights, metrics)?;
+        self.records(what, client, progress, numbers);
+        Ok(())
+    }
+
+    /// Writes to the audit log that numbers of a run are opened.
+    fn records<P: ServerProtocol>(
+        &self,
+        what: &'static str,
+        client: &str,
+        progress: &Progress<P>,
+        numbers: u64,
+    ) {
+        let Run { fingerprint, step, .. } = *progress.run();
         let (run, fingerprint) = (progress.name(), &fingerprint.letters());
         self.audit.record(&Event::Opened(Opening {
             what,
@@ -185,6 +188,5 @@ impl Core {
             step,
             numbers,
         }));
-        Ok(())
     }
 }

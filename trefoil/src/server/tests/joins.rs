@@ -284,7 +284,7 @@ fn consent_to_a_join_is_to_that_join_alone() {
     assert!(text.contains("they have 12 and 11 rows"), "{text}");
 }
 
-/// What is opened is a bit of each join, and servers go on after it, whatever it says.
+/// Each join opens a bit, and servers continue after it, whatever it says.
 #[test]
 fn too_few_pairs_and_keys_that_are_there_twice_end_a_run_before_its_first_step() {
     let world = World::new(&Limits::default());
