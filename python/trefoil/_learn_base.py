@@ -1,0 +1,342 @@
+"""What the estimators of ``trefoil.learn`` have in common: checks of input, classes, and columns on one scale."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from . import functions
+from ._errors import InputError
+from ._numpy import _secret
+from ._secret import _DOUBLE, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+#: The most rows that a fit takes: sums over them stay in the range of a product.
+MOST_ROWS = 1 << 18
+
+#: Fraction bits of matrices with numbers about 1, and of factors that bring columns to one scale.
+FINE = 26
+
+#: Fraction bits of coefficients in the units of the columns, which multiply numbers of any size.
+FINEST = 30
+
+#: Fraction bits of coefficients of columns on one scale.
+STEPS = 24
+
+_Self = TypeVar("_Self", bound="Estimator")
+
+
+class Estimator:
+    """An estimator with public parameters and secret results."""
+
+    _fitted: bool = False
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls).parameters]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The public parameters by name, as scikit-learn gives them.
+
+        Parameters
+        ----------
+        deep : bool
+            Without effect: no estimator contains another.
+
+        Returns
+        -------
+        dict
+        """
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self: _Self, **params: Any) -> _Self:
+        """Change public parameters. They count at the next ``fit``.
+
+        Parameters
+        ----------
+        **params
+
+        Returns
+        -------
+        This estimator
+
+        Raises
+        ------
+        InputError
+            For a name that is no parameter.
+        """
+        for name, value in params.items():
+            if name not in self._names():
+                raise InputError(f"{type(self).__name__} has no parameter `{name}`; it has {', '.join(self._names())}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({given})"
+
+    def _ready(self, X: Secret) -> Secret:
+        """The rows that a fitted estimator is asked about, as real numbers."""
+        if not self._fitted:
+            raise InputError(f"this {type(self).__name__} is not fitted; call fit first")
+        X = rows_of(X)
+        if X.shape[1] != self.n_features_in_:
+            raise InputError(f"X has {X.shape[1]} columns; the {type(self).__name__} was fitted to {self.n_features_in_}")
+        return X
+
+    def _begin(self, X: Secret) -> Secret:
+        """The rows of a fit, as real numbers."""
+        X = rows_of(X)
+        if X.shape[0] > MOST_ROWS:
+            raise InputError(f"X has {X.shape[0]} rows; sums of more than {MOST_ROWS} leave the range of a product: fit to a sample")
+        self.n_features_in_: int = X.shape[1]
+        return X
+
+    def _done(self: _Self) -> _Self:
+        self._fitted = True
+        return self
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def rows_of(X: Any) -> Secret:
+    """A table of secret numbers, as real ones."""
+    if not isinstance(X, Secret):
+        raise InputError(f"X is a {type(X).__name__}, not a secret array; mpc.secret(X) makes one")
+    if X.ndim != 2:
+        raise InputError(f"X has shape {X.shape}; rows and columns are two axes: X.reshape(-1, 1) makes one column a table")
+    if 0 in X.shape:
+        raise InputError(f"X has shape {X.shape}; it takes at least one row and one column")
+    return X._real()
+
+
+def column_of(y: Any, rows: int) -> Secret:
+    """One secret number for each row."""
+    if not isinstance(y, Secret):
+        raise InputError(f"y is a {type(y).__name__}, not a secret array; mpc.secret(y) makes one")
+    if y.shape != (rows,):
+        raise InputError(f"y has shape {y.shape}; X has {rows} rows, so that y has shape ({rows},)")
+    return y
+
+
+def positive(value: Any, name: str, least: float = 0.0, *, beyond: bool = True) -> float:
+    """A public parameter above a limit, or from it on."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < least or beyond and value == least:
+        raise InputError(f"{name} is {value!r}: a public number {'above' if beyond else 'of at least'} {least:g}")
+    return float(value)
+
+
+def counted(value: Any, name: str, least: int = 1, most: int = 1 << 20) -> int:
+    """A public parameter that counts something."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}: a public integer from {least} to {most}")
+    return int(value)
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+
+def listed(classes: ArrayLike) -> NDArray[Any]:
+    """The public list of classes."""
+    found = np.asarray(classes)
+    if found.ndim != 1 or found.dtype.kind not in "biuf" or len(np.unique(found)) != found.size:
+        raise InputError("classes is a list of different public numbers, such as range(3)")
+    if found.size < 2:
+        raise InputError(f"classes has {found.size} entries; there are two or more to tell apart")
+    return found.astype(np.int64) if found.dtype.kind in "bu" else found
+
+
+def members(y: Secret, classes: NDArray[Any]) -> Secret:
+    """Integers, a column for each class: 1 where the row is of it. Rows of no listed class count as the last."""
+    first = (y.reshape(-1, 1) == classes[:-1].reshape(1, -1)).astype(int)
+    return np.concatenate([first, 1 - first.sum(1, keepdims=True)], 1)
+
+
+def chosen(scores: Secret, classes: NDArray[Any]) -> Secret:
+    """For each row the class with the highest score; for one column the second class where it is above 0."""
+    if scores.shape[1] == 1:
+        second = (scores.reshape(-1) > 0).astype(int)
+        return second * (classes[1] - classes[0]).item() + classes[0].item()
+    place = scores.argmax(1)
+    if (classes == np.arange(classes.size)).all():
+        return place
+    return functions.one_hot(place, classes.size) @ classes
+
+
+class Classifier(Estimator):
+    """An estimator that tells classes apart."""
+
+    classes: Sequence[Any]
+    classes_: NDArray[Any]
+    n_features_in_: int
+
+    def predict(self, X: Secret) -> Secret:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+
+        Returns
+        -------
+        Secret
+            Of :attr:`classes_`; the first among equals.
+        """
+        return chosen(self._scores(X), self.classes_)
+
+    def score(self, X: Secret, y: Secret) -> Secret:
+        """The share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+        y : Secret
+            The class of each row.
+
+        Returns
+        -------
+        Secret
+            Error below ``2^-18``.
+        """
+        found = self.predict(X)
+        return (found == column_of(y, found.size)).mean()
+
+    def _scores(self, X: Secret) -> Secret:
+        raise NotImplementedError
+
+
+class Regressor(Estimator):
+    """An estimator of real numbers."""
+
+    n_features_in_: int
+
+    def predict(self, X: Secret) -> Secret:
+        """The expected number of each row.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+
+        Returns
+        -------
+        Secret
+        """
+        raise NotImplementedError
+
+    def score(self, X: Secret, y: Secret) -> Secret:
+        """The coefficient of determination: 1 less the share of the variance of ``y`` that is not explained.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+        y : Secret
+            A number for each row, with a standard deviation from ``2^-10`` on.
+
+        Returns
+        -------
+        Secret
+            Error below ``2^-12``, for scores from -1 on.
+        """
+        y = column_of(y, rows_of(X).shape[0])._real()
+        scale = Scale.of(y.reshape(-1, 1))
+        left = times((y - self.predict(X)).reshape(-1, 1), scale.inverse, y._mpc.frac_bits)
+        all_ = times(y.reshape(-1, 1) - scale.mean, scale.inverse, y._mpc.frac_bits)
+        return 1.0 - ((left * left).mean() / (all_ * all_).mean())
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def times(x: Secret, y: Secret, keep: int) -> Secret:
+    """``x * y``, broadcast, of any formats, with these fraction bits."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    x, y = (a if a.shape == shape else functions.broadcast(a, shape) for a in (x, y))
+    return real(functions.multiply("mul", x, y, keep=keep))
+
+
+def dot(x: Secret, y: Secret, keep: int, *, transpose: bool = False) -> Secret:
+    """``x @ y``, or ``x.T @ y``, of matrices of any formats, with these fraction bits."""
+    return real(functions.multiply("matmul", x, y, keep=keep, transpose_lhs=transpose))
+
+
+def real(x: Secret) -> Secret:
+    return Secret(x._mpc, x._handle, _DOUBLE)
+
+
+def scaled(x: Secret, factor: float, frac_bits: int) -> Secret:
+    """``x * factor`` for a public factor, with these fraction bits."""
+    return real(functions.mul_scalar_to(x, float(factor), frac_bits))
+
+
+def bits(x: Secret, frac_bits: int) -> Secret:
+    """The same numbers with these fraction bits."""
+    return x if x.frac_bits == frac_bits else functions.rescale(x, frac_bits)
+
+
+def zeros(mpc: Any, shape: Sequence[int], frac_bits: int) -> Secret:
+    """Public zeros with these fraction bits."""
+    return functions.rescale(_secret(mpc, np.zeros(tuple(shape), np.int64)), frac_bits)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The means of columns, and the factors that give them a variance near 1.
+
+    Attributes
+    ----------
+    mean : Secret
+        ``(1, columns)``.
+    inverse : Secret
+        1 over the standard deviation, with ``FINE`` fraction bits; 0 for a constant column.
+    constant : Secret
+        Integers: 1 for a column whose standard deviation is below about ``2^-12``.
+    squares : Secret
+        The sum of the squares of the distances from the mean.
+    centred : Secret
+        The rows less the mean.
+    """
+
+    mean: Secret
+    inverse: Secret
+    constant: Secret
+    squares: Secret
+    centred: Secret
+
+    @staticmethod
+    def of(X: Secret) -> Scale:
+        rows = X.shape[0]
+        mean = X.mean(0, keepdims=True)
+        # A mean of large numbers is rounded; that of the distances from it is not.
+        mean = mean + (X - mean).mean(0, keepdims=True)
+        centred = X - mean
+        squares = functions.sum_squares(centred, (0,))
+        constant = (squares < max(rows * 2.0**-24, 2.0**-18)).astype(int)
+        root = functions.inv_sqrt_to(squares + constant.astype(float), 40)
+        inverse = scaled(root, math.sqrt(rows), FINE) * (1 - constant)
+        return Scale(mean, inverse, constant, squares, centred)
+
+    @property
+    def deviation(self) -> Secret:
+        """Standard deviations, 0 for a constant column."""
+        rows = self.centred.shape[0]
+        return functions.sqrt(self.squares) * (1.0 / math.sqrt(rows)) * (1 - self.constant)
+
+    def rows(self) -> tuple[Secret, Secret]:
+        """The rows on one scale, and what their means still were."""
+        z = times(self.centred, self.inverse, self.mean.frac_bits)
+        rest = z.mean(0, keepdims=True)
+        return z - rest, rest
