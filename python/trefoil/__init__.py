@@ -5,7 +5,7 @@ begin, ``trefoil.Model`` for networks and ``trefoil.Trainer`` to train them. See
 servers and ``trefoil.party`` for the same script on three machines.
 """
 
-from . import _order, functions, optim, stats
+from . import _order, functions, learn, optim, stats
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
 from ._chat import Chat
@@ -48,6 +48,7 @@ __all__ = [
     "Unreachable",
     "connect",
     "functions",
+    "learn",
     "local",
     "no_grad",
     "optim",
