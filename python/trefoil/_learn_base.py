@@ -7,11 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from . import functions
+from . import functions, np
 from ._errors import InputError
-from ._numpy import _secret
 from ._secret import _DOUBLE, Secret
 
 if TYPE_CHECKING:
@@ -116,7 +113,7 @@ def rows_of(X: Any) -> Secret:
         raise InputError(f"X has shape {X.shape}; rows and columns are two axes: X.reshape(-1, 1) makes one column a table")
     if 0 in X.shape:
         raise InputError(f"X has shape {X.shape}; it takes at least one row and one column")
-    return X._real()
+    return bits(X.astype(float), X._mpc.frac_bits)
 
 
 def column_of(y: Any, rows: int) -> Secret:
@@ -166,11 +163,13 @@ def chosen(scores: Secret, classes: NDArray[Any]) -> Secret:
     """For each row the class with the highest score; for one column the second class where it is above 0."""
     if scores.shape[1] == 1:
         second = (scores.reshape(-1) > 0).astype(int)
-        return second * (classes[1] - classes[0]).item() + classes[0].item()
+        named: Secret = second * (classes[1] - classes[0]).item() + classes[0].item()
+        return named
     place = scores.argmax(1)
     if (classes == np.arange(classes.size)).all():
         return place
-    return functions.one_hot(place, classes.size) @ classes
+    found: Secret = functions.one_hot(place, classes.size) @ classes
+    return found
 
 
 class Classifier(Estimator):
@@ -251,7 +250,7 @@ class Regressor(Estimator):
         Secret
             Error below ``2^-12``, for scores from -1 on.
         """
-        y = column_of(y, rows_of(X).shape[0])._real()
+        y = column_of(y, rows_of(X).shape[0]).astype(float)
         scale = Scale.of(y.reshape(-1, 1))
         left = times((y - self.predict(X)).reshape(-1, 1), scale.inverse, y._mpc.frac_bits)
         all_ = times(y.reshape(-1, 1) - scale.mean, scale.inverse, y._mpc.frac_bits)
@@ -289,7 +288,7 @@ def bits(x: Secret, frac_bits: int) -> Secret:
 
 def zeros(mpc: Any, shape: Sequence[int], frac_bits: int) -> Secret:
     """Public zeros with these fraction bits."""
-    return functions.rescale(_secret(mpc, np.zeros(tuple(shape), np.int64)), frac_bits)
+    return functions.rescale(functions.constant(mpc, np.zeros(tuple(shape), np.int64)), frac_bits)
 
 
 @dataclass(frozen=True)

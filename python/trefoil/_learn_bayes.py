@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import functions
+from . import functions, np
 from ._learn_base import FINE, Classifier, Scale, column_of, listed, members, positive, scaled, times
 from ._secret import Secret
 
@@ -165,7 +163,7 @@ class BernoulliNB(_NaiveBayes):
     ----------
     classes_ : numpy.ndarray
     feature_log_prob_ : Secret
-        Logarithms of the probabilities of true, ``(classes, columns)``. Error below ``2^-17``.
+        Logarithms of the probabilities of true, ``(classes, columns)``. Error below ``2^-16``.
     feature_count_ : Secret
         Counts of true values, ``(classes, columns)``. Exact.
     class_count_, class_log_prior_ : Secret
@@ -173,7 +171,7 @@ class BernoulliNB(_NaiveBayes):
 
     Notes
     -----
-    A logarithm of a probability of a row has an error of ``2^-17`` for each column. A class that does not occur counts as one of a
+    A logarithm of a probability of a row has an error of ``2^-16`` for each column. A class that does not occur counts as one of a
     single row.
 
     Cost: a comparison of each number in ``fit`` and in a prediction; 30 rounds of logarithms of ``2 * classes * columns``.
@@ -236,7 +234,7 @@ class MultinomialNB(_NaiveBayes):
     ----------
     classes_ : numpy.ndarray
     feature_log_prob_ : Secret
-        Logarithms of the probabilities of columns, ``(classes, columns)``. Error below ``2^-17``.
+        Logarithms of the probabilities of columns, ``(classes, columns)``. Error below ``2^-16``.
     feature_count_ : Secret
         Sums, ``(classes, columns)``. Exact.
     class_count_, class_log_prior_ : Secret
@@ -245,7 +243,7 @@ class MultinomialNB(_NaiveBayes):
     Notes
     -----
     Numbers of ``X`` are at least 0, with sums below ``2^41``; those of a row have a sum below ``2^17``. A logarithm of a probability
-    of a row has an error of ``2^-17`` times that sum. A class that does not occur counts as one of a single row.
+    of a row has an error of ``2^-16`` times that sum. A class that does not occur counts as one of a single row.
 
     Cost: 30 rounds of logarithms of ``classes * columns`` numbers; a prediction is one product of matrices.
     """

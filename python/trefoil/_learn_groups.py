@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from . import functions
+from . import functions, np
 from ._errors import InputError
 from ._learn_base import FINE, STEPS, Estimator, bits, counted, dot, rows_of, scaled, times
-from ._numpy import _secret
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -106,11 +103,12 @@ class KMeans(Estimator):
                 raise InputError(f"init is {self.init!r}: 'first' takes the first rows; or give centres, secret or public")
             centres = rows[:clusters]
         else:
-            given = self.init if isinstance(self.init, Secret) else _secret(X._mpc, np.asarray(self.init, np.float64))
+            given = self.init if isinstance(self.init, Secret) else functions.constant(X._mpc, np.asarray(self.init, np.float64))
             if given.shape != (clusters, columns):
                 raise InputError(f"init has shape {given.shape}; {clusters} centres of {columns} columns have ({clusters}, {columns})")
-            centres = times(given._real() - mean, inverse, X.frac_bits)
-        of_cluster, _ = self._nearest(rows, centres)
+            centres = times(given.astype(float) - mean, inverse, X.frac_bits)
+        of_cluster, labels = self._nearest(rows, centres)
+        before = of_cluster
         for _ in range(steps):
             before = of_cluster
             number = of_cluster.sum(0).reshape(-1, 1)
@@ -306,10 +304,10 @@ def _leading(matrix: Secret) -> Secret:
     for i in range(_SQUARINGS + 1):
         if i:
             power = dot(power, power, _POWERS)
-        trace: Secret = np.diagonal(power).sum()  # type: ignore[assignment]
+        trace: Secret = np.diagonal(power).sum()
         trace = functions.clamp(bits(trace, FINE), 2.0**-20, 4.0)
         power = times(power, functions.reciprocal_positive(trace.reshape(1, 1)), _POWERS)
-    diagonal: Secret = np.diagonal(power)  # type: ignore[assignment]
+    diagonal: Secret = np.diagonal(power)
     place = functions.one_hot(diagonal.argmax(), size).reshape(-1, 1)
     column = dot(power, place, _POWERS)
     root = functions.inv_sqrt_to(bits((column * place).sum(), FINE).reshape(1, 1), FINE)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import functions
+from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
     FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, listed, members, positive, scaled, times, zeros,
 )
-from ._numpy import _secret
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ class Inverse:
 
     def __init__(self, matrix: Secret) -> None:
         size = matrix.shape[0]
-        diagonal: Secret = np.diagonal(matrix)  # type: ignore[assignment]
+        diagonal: Secret = np.diagonal(matrix)
         self._root = functions.inv_sqrt_to(diagonal + 2.0**-20, FINE)
         even = times(times(matrix, self._root.reshape(-1, 1), FINE), self._root.reshape(1, -1), FINE)
         even = functions.add(even, np.eye(size) * 2.0**-_JITTER)
@@ -79,7 +76,7 @@ def _root_penalty(scale: Scale, strength: float) -> Secret:
 
 def _diagonal(x: Secret) -> Secret:
     """A matrix with these numbers on its diagonal."""
-    return times(x.reshape(-1, 1), _secret(x._mpc, np.eye(x.size, dtype=np.int64)), FINE)
+    return times(x.reshape(-1, 1), functions.constant(x._mpc, np.eye(x.size, dtype=np.int64)), FINE)
 
 
 def _penalty(scale: Scale, strength: float) -> Secret:
@@ -113,7 +110,7 @@ class _Linear:
 class _LeastSquares(_Linear, Regressor):
     def _fit(self, X: Secret, y: Secret, strength: float) -> None:
         X = self._begin(X)
-        target = Scale.of(column_of(y, X.shape[0])._real().reshape(-1, 1))
+        target = Scale.of(column_of(y, X.shape[0]).astype(float).reshape(-1, 1))
         scale = Scale.of(X)
         rows, rest = scale.rows()
         wanted, left = target.rows()
@@ -315,7 +312,7 @@ class LogisticRegression(_Linear, Classifier):
         binary = outputs == 2
         if binary:
             of_class, outputs = of_class[:, 1:], 1
-        found = zeros(X._mpc, (size, outputs), STEPS)
+        found = step = zeros(X._mpc, (size, outputs), STEPS)
         for _ in range(steps):
             scores = dot(rows, found, X.frac_bits)
             share = scores.sigmoid() if binary else scores.softmax(1)
@@ -348,7 +345,7 @@ class LogisticRegression(_Linear, Classifier):
         pair[one, other] = pair[other, one] = np.arange(one.size)
         whole = blocks[:, pair.reshape(-1)].reshape(size, outputs, outputs, size).transpose(1, 0, 2, 3)
         same = np.eye(outputs, dtype=np.int64).reshape(outputs, 1, outputs, 1)
-        whole = whole + times(_secret(rows._mpc, same), penalty.reshape(1, size, 1, size), FINE)
+        whole = whole + times(functions.constant(rows._mpc, same), penalty.reshape(1, size, 1, size), FINE)
         return whole.reshape(outputs * size, outputs * size)
 
     def _scores(self, X: Secret) -> Secret:
@@ -447,7 +444,7 @@ class PoissonRegressor(_Linear, Regressor):
         X = self._begin(X)
         steps, tol = counted(self.max_iter, "max_iter", 1, 1000), positive(self.tol, "tol")
         alpha = positive(self.alpha, "alpha", beyond=False)
-        y = column_of(y, X.shape[0])._real()
+        y = column_of(y, X.shape[0]).astype(float)
         self._level: Secret = y.mean()
         # Counts of mean 1.
         inverse = functions.inv_sqrt_to(self._level.reshape(1, 1), FINE)
@@ -458,7 +455,7 @@ class PoissonRegressor(_Linear, Regressor):
         root = times(_root_penalty(scale, alpha), inverse.reshape(1), X.frac_bits)
         squares = times(root, root, FINE) + functions.rescale(scale.constant.reshape(-1), FINE)
         penalty = np.pad(_diagonal(squares), (0, 1))
-        found = zeros(X._mpc, (rows.shape[1], 1), STEPS)
+        found = step = zeros(X._mpc, (rows.shape[1], 1), STEPS)
         for _ in range(steps):
             expected = functions.clamp(dot(rows, found, X.frac_bits), -12.0, 8.0).exp()
             slope = _gram(rows, expected - y) + dot(penalty, found, FINE)
@@ -571,7 +568,7 @@ class LinearSVC(_Linear, Classifier):
     def _separate(rows: Secret, signs: Secret, penalty: Secret, steps: int) -> tuple[Secret, Secret]:
         """The coefficients that tell one class from the rest, and the last step."""
         frac = rows.frac_bits
-        found = zeros(rows._mpc, (rows.shape[1], 1), STEPS)
+        found = step = zeros(rows._mpc, (rows.shape[1], 1), STEPS)
         parts = np.array([1.0, 0.5, 0.25, 0.125])
         for _ in range(steps):
             margin = 1.0 - dot(rows, found, frac) * signs

@@ -9,14 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import functions
+from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
     FINE, Classifier, Estimator, Regressor, Scale, bits, column_of, counted, listed, members, positive, scaled, times,
 )
-from ._numpy import _secret
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -41,17 +38,17 @@ def _edges(X: Secret, bins: Any, edges: Secret | ArrayLike | None, sample: int) 
     """The edges between bins, ``(columns, bins - 1)``."""
     rows, columns = X.shape
     if edges is not None:
-        found = edges if isinstance(edges, Secret) else _secret(X._mpc, np.asarray(edges, np.float64))
-        found = found._real()
+        found = edges if isinstance(edges, Secret) else functions.constant(X._mpc, np.asarray(edges, np.float64))
+        found = found.astype(float)
         if found.ndim == 1:
-            found = np.broadcast_to(found, (columns, found.size))  # type: ignore[assignment]
+            found = np.broadcast_to(found, (columns, found.size))
         if found.ndim != 2 or found.shape[0] != columns or found.shape[1] < 1:
             raise InputError(f"edges have shape {found.shape}; X has {columns} columns, each with a row of rising edges")
         return found
     count = counted(bins, "bins", 2, 256) - 1
     taken = np.unique(np.linspace(0, rows - 1, min(rows, sample)).astype(np.int64))
     part = X if taken.size == rows else X[taken]
-    return np.quantile(part, np.arange(1, count + 1) / (count + 1), axis=0).T  # type: ignore[call-overload, no-any-return]
+    return np.quantile(part, np.arange(1, count + 1) / (count + 1), axis=0).T
 
 
 def _below(X: Secret, edges: Secret) -> Secret:
@@ -118,7 +115,7 @@ def _grow(below: Secret, slopes: Secret, curves: Secret | None, limits: _Limits)
     places = below.shape[1]
     unit = min(1.0, _SCALED_ROWS / rows)
     kind = slopes.dtype
-    last = _secret(below._mpc, np.ones((rows, trees, 1)), kind) if curves is None else curves.reshape(rows, trees, 1)
+    last = functions.constant(below._mpc, np.ones((rows, trees, 1), kind)) if curves is None else curves.reshape(rows, trees, 1)
     weights = np.concatenate([slopes, last], 2).reshape(rows, trees, 1, outputs + 1)
     inside: Secret | None = None
     sums = left_sums = _histogram(below, weights)
@@ -185,7 +182,7 @@ def _one_if_empty(sums: Secret) -> Secret:
     """Zeros of the shape of sums, but 1 for curvatures that are 0."""
     empty = (sums[..., -1:] == 0).astype(int)
     zeros = np.zeros((*sums.shape[:-1], sums.shape[-1] - 1), np.int64)
-    return np.concatenate([zeros, empty], -1)._like(sums.dtype)
+    return np.concatenate([zeros, empty], -1).astype(sums.dtype)
 
 
 def _added(trees: _Trees, inside: Secret, kinds: int) -> Secret:
@@ -419,14 +416,15 @@ class DecisionTreeRegressor(_Tree, Regressor):
         return self._done()
 
     def predict(self, X: Secret) -> Secret:
-        return self._target.own(self._raw(X, 1))
+        raw = self._raw(X, 1)
+        return self._target.own(raw)
 
 
 class _Target:
     """Numbers of mean 0 and variance 1, and the way back."""
 
     def __init__(self, y: Secret) -> None:
-        scale = Scale.of(y._real().reshape(-1, 1))
+        scale = Scale.of(y.astype(float).reshape(-1, 1))
         self.rows, self._rest = scale.rows()
         self._spread, self._level = scale.deviation, scale.mean
 
@@ -558,8 +556,8 @@ class GradientBoostingClassifier(_Boosting, Classifier):
         Secret
             ``(rows, 1)`` or ``(rows, classes)``.
         """
-        raw = self._raw(X, 1 if self.classes_.size == 2 else self.classes_.size) if self._fitted else self._ready(X)
-        return raw + self._start
+        X = self._ready(X)
+        return self._raw(X, self._start.size) + self._start
 
     def _scores(self, X: Secret) -> Secret:
         return self.decision_function(X)
@@ -662,7 +660,8 @@ class GradientBoostingRegressor(_Boosting, Regressor):
         return self._done()
 
     def predict(self, X: Secret) -> Secret:
-        return self._target.own(self._raw(X, 1))
+        raw = self._raw(X, 1)
+        return self._target.own(raw)
 
 
 for _class in (DecisionTreeClassifier, DecisionTreeRegressor, GradientBoostingClassifier, GradientBoostingRegressor):
