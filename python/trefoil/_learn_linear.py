@@ -92,8 +92,6 @@ def _penalty(scale: Scale, strength: float) -> Secret:
 class _Linear:
     """Coefficients by which rows become scores."""
 
-    coef_: Secret
-    intercept_: Secret
     n_features_in_: int
 
     def _keep(self, scale: Scale, rest: Secret, found: Secret, constant: Secret) -> None:
@@ -124,9 +122,9 @@ class _LeastSquares(_Linear, Regressor):
         self._spread = target.deviation.reshape(1, 1)
         self._level = target.mean.reshape(1)
         own = times(bits(self._weights, STEPS), self._spread, X.frac_bits)
-        self.coef_ = own.reshape(-1)
+        self.coef_: Secret = own.reshape(-1)
         level = self._constant - dot(scale.mean, self._weights, X.frac_bits)
-        self.intercept_ = (self._level + (level * self._spread).reshape(1)).reshape(())
+        self.intercept_: Secret = (self._level + (level * self._spread).reshape(1)).reshape(())
 
     def predict(self, X: Secret) -> Secret:
         X = self._ready(X)
@@ -328,8 +326,8 @@ class LogisticRegression(_Linear, Classifier):
         self.converged_: Secret = _close(step, tol)
         intercept = bits(found[-1:], X.frac_bits).reshape(-1)
         self._keep(scale, rest, found[:-1], intercept)
-        self.coef_ = bits(self._weights, X.frac_bits).T
-        self.intercept_ = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
+        self.coef_: Secret = bits(self._weights, X.frac_bits).T
+        self.intercept_: Secret = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
         return self._done()
 
     @staticmethod
@@ -463,9 +461,9 @@ class PoissonRegressor(_Linear, Regressor):
             found = found - step
         self.converged_: Secret = _close(step, tol)
         self._keep(scale, rest, found[:-1], bits(found[-1], X.frac_bits))
-        self.coef_ = bits(self._weights, X.frac_bits).reshape(-1)
+        self.coef_: Secret = bits(self._weights, X.frac_bits).reshape(-1)
         constant = self._constant - dot(scale.mean, self._weights, X.frac_bits)
-        self.intercept_ = constant.reshape(()) + self._level.log()
+        self.intercept_: Secret = constant.reshape(()) + self._level.log()
         return self._done()
 
     def predict(self, X: Secret) -> Secret:
@@ -550,8 +548,8 @@ class LinearSVC(_Linear, Classifier):
         found = np.concatenate([part for part, _ in parts], 1)
         self.converged_: Secret = _close(np.concatenate([step for _, step in parts], 1), tol)
         self._keep(scale, rest, found[:-1], bits(found[-1], X.frac_bits))
-        self.coef_ = bits(self._weights, X.frac_bits).T
-        self.intercept_ = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
+        self.coef_: Secret = bits(self._weights, X.frac_bits).T
+        self.intercept_: Secret = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
         return self._done()
 
     @staticmethod

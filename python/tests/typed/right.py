@@ -39,6 +39,18 @@ def arrays(x: trefoil.Secret, w: NDArray[numpy.float64]) -> trefoil.Secret:
     return y.reshape(-1, 2).sum(axis=(0, 1)).sigmoid()
 
 
+def estimators(x: trefoil.Secret, y: trefoil.Secret) -> trefoil.Secret:
+    rows = trefoil.learn.StandardScaler().fit_transform(x)
+    model = trefoil.learn.LogisticRegression([0, 1], C=2.0).fit(rows, y)
+    assert_type(model.coef_, trefoil.Secret)
+    assert_type(model.converged_.reveal(), numpy.ndarray)
+    assert_type(model.predict_proba(rows), trefoil.Secret)
+    trees = trefoil.learn.GradientBoostingRegressor(n_estimators=5, edges=[0.0, 1.0]).fit(x, y)
+    assert_type(trees.values_, trefoil.Secret)
+    assert_type(trefoil.learn.KMeans(2, init=x[:2]).fit(x).labels_, trefoil.Secret)
+    return trees.set_params(bins=8).fit(x, y).score(x, y)
+
+
 class Straight(trefoil.Function):
     @staticmethod
     def forward(context: Any, x: trefoil.Secret, scale: float) -> trefoil.Secret:

@@ -23,6 +23,11 @@ def arrays(x: trefoil.Secret) -> float:
     return x.sum()  # error
 
 
+def estimators(x: trefoil.Secret) -> None:
+    trefoil.learn.Ridge(penalty=1.0)  # error
+    trefoil.learn.PCA(2).fit(numpy.ones((3, 2)))  # error
+
+
 def session() -> None:
     trefoil.local(frac=16)  # error
     mpc = trefoil.local(frac_bits="16")  # error
