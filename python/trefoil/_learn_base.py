@@ -324,7 +324,7 @@ class Scale:
         centred = X - mean
         squares = functions.sum_squares(centred, (0,))
         constant = (squares < max(rows * 2.0**-24, 2.0**-18)).astype(int)
-        root = functions.inv_sqrt_to(squares + constant.astype(float), 40)
+        root = functions.inv_sqrt_to(squares + constant.astype(float), 36)
         inverse = scaled(root, math.sqrt(rows), FINE) * (1 - constant)
         return Scale(mean, inverse, constant, squares, centred)
 

@@ -27,7 +27,7 @@ def _centred(X: Secret, share: float) -> tuple[Secret, Secret, Secret]:
     centred = X - mean
     total = functions.sum_squares(centred, (0, 1))
     total = total + (total < 2.0**-18).astype(float)
-    return mean, centred, scaled(functions.inv_sqrt_to(total, 40), 1.0 / math.sqrt(share), FINE)
+    return mean, centred, scaled(functions.inv_sqrt_to(total, 36), 1.0 / math.sqrt(share), FINE)
 
 
 class KMeans(Estimator):
