@@ -58,9 +58,10 @@ def test_least_squares_are_scikit_learns(mpc):
 
 def test_columns_of_any_size_are_fitted_in_range(mpc, rng):
     """The reference beside the parties finds whatever leaves its range."""
-    X = rng.normal(3, 1, (60, 4)) * [2.0**-8, 1, 2.0**8, 2.0**17]
-    X[:, 3] += 2.0**20
+    X = rng.normal(3, 1, (60, 4)) * [2.0**-8, 1, 2.0**8, 2.0**19]
     X = np.round(np.c_[X, np.full(60, 5.5)] * 2**20) / 2**20
+    # Sums of squares of the widest column have no encoding.
+    assert len(X) * X[:, 3].var() > 2**42
     part = X[:, :4] / X[:, :4].std(0)
     y = 3000 + 500 * (part - part.mean(0)) @ [1, -2, 0.5, 1] + rng.normal(0, 100, 60)
     # scikit-learn would drop the small column.
@@ -70,6 +71,8 @@ def test_columns_of_any_size_are_fitted_in_range(mpc, rng):
         got = found.predict(mpc.secret(X))
     assert np.allclose(got.reveal(), want.predict(part), atol=2**-10 * y.std())
     assert found.coef_.reveal()[4] == 0
+    scale = fit(mpc, learn.StandardScaler(), X).scale_.reveal()
+    assert np.allclose(scale[:4], X[:, :4].std(0), rtol=2**-10)
     with mpc.check():
         kind = (y > 3000).astype(int)
         model = fit(mpc, learn.LogisticRegression(max_iter=6), X, kind)

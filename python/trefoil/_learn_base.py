@@ -276,6 +276,12 @@ def real(x: Secret) -> Secret:
     return Secret(x._mpc, x._handle, _DOUBLE)
 
 
+def kept(name: str, x: Secret, **params: Any) -> Secret:
+    """A function of the library in the format of its operand; those of ``functions`` bring that to the session's."""
+    (handle,) = x._mpc._session.call(name, [x._handle], params or None)
+    return Secret(x._mpc, handle, _DOUBLE)
+
+
 def scaled(x: Secret, factor: float, frac_bits: int) -> Secret:
     """``x * factor`` for a public factor, with these fraction bits."""
     return real(functions.mul_scalar_to(x, float(factor), frac_bits))
@@ -291,6 +297,61 @@ def zeros(mpc: Any, shape: Sequence[int], frac_bits: int) -> Secret:
     return functions.rescale(functions.constant(mpc, np.zeros(tuple(shape), np.int64)), frac_bits)
 
 
+#: The variance from which on a mean of squares has more digits than a sum.
+_WIDE = 256.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of numbers of mean 0, along axes that stay with length 1.
+
+    Attributes
+    ----------
+    deviation : Secret
+        0 for a constant.
+    inverse : Secret
+        1 over it, with ``FINE`` fraction bits; 0 for a constant.
+    constant : Secret
+        Integers: 1 for a deviation below about ``2^-12``.
+    """
+
+    deviation: Secret
+    inverse: Secret
+    constant: Secret
+
+    @property
+    def back(self) -> Secret:
+        """What undoes a product with :attr:`inverse`, as it was rounded: about the deviation, and 1 for a constant."""
+        known = self.inverse + functions.rescale(self.constant, FINE)
+        return bits(kept("reciprocal_positive", known), self.deviation.frac_bits)
+
+    @staticmethod
+    def of(centred: Secret, axes: tuple[int, ...]) -> Spread:
+        count = math.prod(centred.shape[axis] for axis in axes)
+        # The sum of small squares has their digits, and that of large ones leaves the range: these are made small first.
+        half = (math.ceil(math.log2(count)) + 1) // 2
+        small = scaled(centred, 2.0**-half, centred.frac_bits)
+        variance = functions.sum_squares(small, axes) * (4.0**half / count)
+        wide = (variance > _WIDE).astype(int)
+        narrow = 1 - wide
+        squares = functions.sum_squares(centred * narrow, axes)
+        constant = (squares < max(count * 2.0**-24, 2.0**-18)).astype(int) * narrow
+        both = np.concatenate([squares + (wide + constant).astype(float), variance * wide + narrow.astype(float)], 0)
+        groups, root = squares.shape[0], functions.inv_sqrt_to(both, 36)
+        inverse = scaled(root[:groups], math.sqrt(count), FINE) * (narrow - constant) + bits(root[groups:], FINE) * wide
+        length = functions.sqrt(both)
+        deviation = length[:groups] * (1.0 / math.sqrt(count)) * (narrow - constant) + length[groups:] * wide
+        return Spread(deviation, inverse, constant)
+
+
+def centred_rows(X: Secret) -> tuple[Secret, Secret]:
+    """The means of columns, ``(1, columns)``, and the rows less them."""
+    mean = X.mean(0, keepdims=True)
+    # A mean of large numbers is rounded; that of the distances from it is not.
+    mean = mean + (X - mean).mean(0, keepdims=True)
+    return mean, X - mean
+
+
 @dataclass(frozen=True)
 class Scale:
     """The means of columns, and the factors that give them a variance near 1.
@@ -299,40 +360,35 @@ class Scale:
     ----------
     mean : Secret
         ``(1, columns)``.
-    inverse : Secret
-        1 over the standard deviation, with ``FINE`` fraction bits; 0 for a constant column.
-    constant : Secret
-        Integers: 1 for a column whose standard deviation is below about ``2^-12``.
-    squares : Secret
-        The sum of the squares of the distances from the mean.
+    spread : Spread
+        Of each column.
     centred : Secret
         The rows less the mean.
     """
 
     mean: Secret
-    inverse: Secret
-    constant: Secret
-    squares: Secret
+    spread: Spread
     centred: Secret
 
     @staticmethod
     def of(X: Secret) -> Scale:
-        rows = X.shape[0]
-        mean = X.mean(0, keepdims=True)
-        # A mean of large numbers is rounded; that of the distances from it is not.
-        mean = mean + (X - mean).mean(0, keepdims=True)
-        centred = X - mean
-        squares = functions.sum_squares(centred, (0,))
-        constant = (squares < max(rows * 2.0**-24, 2.0**-18)).astype(int)
-        root = functions.inv_sqrt_to(squares + constant.astype(float), 36)
-        inverse = scaled(root, math.sqrt(rows), FINE) * (1 - constant)
-        return Scale(mean, inverse, constant, squares, centred)
+        mean, centred = centred_rows(X)
+        return Scale(mean, Spread.of(centred, (0,)), centred)
+
+    @property
+    def inverse(self) -> Secret:
+        """1 over standard deviations, with ``FINE`` fraction bits; 0 for a constant column."""
+        return self.spread.inverse
+
+    @property
+    def constant(self) -> Secret:
+        """Integers: 1 for a constant column."""
+        return self.spread.constant
 
     @property
     def deviation(self) -> Secret:
         """Standard deviations, 0 for a constant column."""
-        rows = self.centred.shape[0]
-        return functions.sqrt(self.squares) * (1.0 / math.sqrt(rows)) * (1 - self.constant)
+        return self.spread.deviation
 
     def rows(self) -> tuple[Secret, Secret]:
         """The rows on one scale, and what their means still were."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import functions, np
-from ._learn_base import FINE, Classifier, Scale, column_of, listed, members, positive, scaled, times
+from ._learn_base import FINE, Classifier, Scale, column_of, kept, listed, members, positive, scaled, times
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GaussianNB(_NaiveBayes):
     classes : sequence
         The public list of classes.
     var_smoothing : float
-        Public: the share of the largest variance of all columns that is added to each variance, up to 1e-6.
+        Public: the share of the largest variance of all columns that is added to each variance.
 
     Attributes
     ----------
@@ -84,8 +84,8 @@ class GaussianNB(_NaiveBayes):
     Notes
     -----
     Means and variances have an error below ``2^-16`` of the column's deviation and variance, for classes with a hundredth of the
-    rows or more. A variance below ``2^-16`` of the column's counts as that. The deviation of one column is at most ``2^20`` times
-    that of another. A logarithm of a probability has an error of ``2^-15`` of its size. Every class should occur: one that does not
+    rows or more. A variance below ``2^-16`` of the column's counts as that. The largest variance of a
+    column times ``var_smoothing`` is at most 500 times the least. A logarithm of a probability has an error of ``2^-15`` of its size. Every class should occur: one that does not
     counts as one of a single row.
 
     Cost: about 150 rounds for a fit, and three products of each number of ``X``. A prediction costs a product and a
@@ -119,12 +119,12 @@ class GaussianNB(_NaiveBayes):
             For shapes that do not fit, or fewer than two classes.
         """
         X = self._begin(X)
-        smoothing = min(positive(self.var_smoothing, "var_smoothing", beyond=False), 1e-6)
+        smoothing = positive(self.var_smoothing, "var_smoothing", beyond=False)
         of_class = self._count(X, y)
         scale = Scale.of(X)
         rows, rest = scale.rows()
         frac, share = X.frac_bits, 1.0 / X.shape[0]
-        inverse = functions.reciprocal_positive(scaled(self._some, share, FINE)).reshape(-1, 1)
+        inverse = kept("reciprocal_positive", scaled(self._some, share, FINE)).reshape(-1, 1)
         self._means = times(scaled(of_class.T @ rows, share, FINE), inverse, frac)
         gap = rows - of_class @ self._means
         variance = times(scaled(of_class.T @ times(gap, gap, FINE), share, FINE), inverse, FINE)
@@ -133,9 +133,9 @@ class GaussianNB(_NaiveBayes):
         variance = variance + times(relative, relative, FINE) + functions.rescale(scale.constant, FINE)
         variance = functions.clamp(variance, _LEAST_VARIANCE, 1000.0)
         self._scale, self._rest = scale, rest
-        self._factor = functions.inv_sqrt_to(variance, frac)
-        self._start = self.class_log_prior_ - functions.sum(functions.rescale(functions.log(variance), frac), 1).reshape(-1) * 0.5
-        self.theta_ = scale.mean + (self._means + rest) * scale.deviation
+        self._factor = kept("inv_sqrt_to", variance, frac=frac)
+        self._start = self.class_log_prior_ - functions.sum(functions.rescale(kept("log", variance), frac), 1).reshape(-1) * 0.5
+        self.theta_ = scale.mean + (self._means + rest) * scale.spread.back
         self.var_ = times(variance, scale.deviation, frac) * scale.deviation
         return self._done()
 

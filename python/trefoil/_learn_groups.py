@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import functions, np
 from ._errors import InputError
-from ._learn_base import FINE, STEPS, Estimator, bits, counted, dot, rows_of, scaled, times
+from ._learn_base import FINE, STEPS, Estimator, Spread, bits, centred_rows, counted, dot, kept, rows_of, scaled, times
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -18,16 +18,6 @@ _POWERS = 28
 
 #: Squarings of a matrix: together its power of 4,096.
 _SQUARINGS = 12
-
-
-def _centred(X: Secret, share: float) -> tuple[Secret, Secret, Secret]:
-    """The means, the rows less the means, and ``1 / sqrt(share * sum of all squares)`` with ``FINE`` fraction bits."""
-    mean = X.mean(0, keepdims=True)
-    mean = mean + (X - mean).mean(0, keepdims=True)
-    centred = X - mean
-    total = functions.sum_squares(centred, (0, 1))
-    total = total + (total < 2.0**-18).astype(float)
-    return mean, centred, scaled(functions.inv_sqrt_to(total, 36), 1.0 / math.sqrt(share), FINE)
 
 
 class KMeans(Estimator):
@@ -96,7 +86,9 @@ class KMeans(Estimator):
         count, columns = X.shape
         clusters = counted(self.n_clusters, "n_clusters", 1, count)
         steps = counted(self.max_iter, "max_iter", 1, 10000)
-        mean, centred, inverse = _centred(X, 1.0 / X.size)
+        mean, centred = centred_rows(X)
+        spread = Spread.of(centred, (0, 1))
+        inverse = spread.inverse
         rows = times(centred, inverse, X.frac_bits)
         if isinstance(self.init, str):
             if self.init != "first":
@@ -113,16 +105,14 @@ class KMeans(Estimator):
             before = of_cluster
             number = of_cluster.sum(0).reshape(-1, 1)
             empty = (number == 0).astype(int)
-            share = functions.reciprocal_positive(scaled(number + empty, 1.0 / count, FINE))
+            share = kept("reciprocal_positive", scaled(number + empty, 1.0 / count, FINE))
             moved = times(scaled(of_cluster.T @ rows, 1.0 / count, FINE), share, X.frac_bits)
             centres = moved + empty * (centres - moved)
             of_cluster, labels = self._nearest(rows, centres)
         self._mean, self._inverse, self._centres = mean, inverse, centres
         self.labels_ = labels
         self.converged_ = (before * of_cluster).sum() == count
-        # 1 / inverse, from the root of the squares.
-        spread = functions.sqrt(functions.sum_squares(centred, (0, 1))) * (1.0 / math.sqrt(X.size))
-        self.cluster_centers_ = centres * spread + mean
+        self.cluster_centers_ = centres * spread.back + mean
         self.inertia_ = functions.sum_squares(X - of_cluster @ self.cluster_centers_, (0, 1)).reshape(())
         return self._done()
 
@@ -226,9 +216,10 @@ class PCA(Estimator):
         if count < 2:
             raise InputError("X has one row; the variance along a direction takes two or more")
         components = counted(self.n_components, "n_components", 1, min(count, columns))
-        mean, centred, inverse = _centred(X, 1.0 / count)
-        rows = times(centred, inverse, X.frac_bits)
-        covariance = scaled(dot(rows, rows, _POWERS, transpose=True), 1.0 / count, _POWERS)
+        mean, centred = centred_rows(X)
+        spread = Spread.of(centred, (0, 1))
+        rows = times(centred, spread.inverse, X.frac_bits)
+        covariance = scaled(dot(rows, rows, _POWERS, transpose=True), 1.0 / X.size, _POWERS)
         found, shares = [], []
         for _ in range(components):
             direction = _leading(covariance)
@@ -241,8 +232,8 @@ class PCA(Estimator):
         self.mean_ = mean.reshape(-1)
         self.components_ = bits(self._directions, X.frac_bits)
         self.explained_variance_ratio_ = bits(np.concatenate(shares, 0), X.frac_bits).reshape(-1)
-        total = scaled(functions.sum_squares(centred, (0, 1)), 1.0 / (count - 1), X.frac_bits)
-        self.explained_variance_ = self.explained_variance_ratio_ * total.reshape(1)
+        level = spread.deviation.reshape(1) * math.sqrt(X.size / (count - 1))
+        self.explained_variance_ = self.explained_variance_ratio_ * level * level
         return self._done()
 
     def transform(self, X: Secret) -> Secret:
@@ -306,11 +297,11 @@ def _leading(matrix: Secret) -> Secret:
             power = dot(power, power, _POWERS)
         trace: Secret = np.diagonal(power).sum()
         trace = functions.clamp(bits(trace, FINE), 2.0**-20, 4.0)
-        power = times(power, functions.reciprocal_positive(trace.reshape(1, 1)), _POWERS)
+        power = times(power, kept("reciprocal_positive", trace.reshape(1, 1)), _POWERS)
     diagonal: Secret = np.diagonal(power)
     place = functions.one_hot(diagonal.argmax(), size).reshape(-1, 1)
     column = dot(power, place, _POWERS)
-    root = functions.inv_sqrt_to(bits((column * place).sum(), FINE).reshape(1, 1), FINE)
+    root = kept("inv_sqrt_to", bits((column * place).sum(), FINE).reshape(1, 1), frac=FINE)
     direction = times(column, root, _POWERS)
     # One step of Newton's method makes the length 1 as exactly as the words allow.
     length = dot(direction, direction, _POWERS, transpose=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, listed, members, positive, scaled, times, zeros,
+    FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, kept, listed, members, positive, scaled, times, zeros,
 )
 from ._secret import Secret
 
@@ -40,7 +40,7 @@ class Inverse:
     def __init__(self, matrix: Secret) -> None:
         size = matrix.shape[0]
         diagonal: Secret = np.diagonal(matrix)
-        self._root = functions.inv_sqrt_to(diagonal + 2.0**-20, FINE)
+        self._root = kept("inv_sqrt_to", diagonal + 2.0**-20, frac=FINE)
         even = times(times(matrix, self._root.reshape(-1, 1), FINE), self._root.reshape(1, -1), FINE)
         even = functions.add(even, np.eye(size) * 2.0**-_JITTER)
         # No eigenvalue exceeds the trace.
@@ -119,7 +119,7 @@ class _LeastSquares(_Linear, Regressor):
         for _ in range(_CORRECTIONS):
             found = found + inverse(functions.sub(right, dot(matrix, found, FINE)))
         self._keep(scale, rest, found, left.reshape(1))
-        self._spread = target.deviation.reshape(1, 1)
+        self._spread = target.spread.back
         self._level = target.mean.reshape(1)
         own = times(bits(self._weights, STEPS), self._spread, X.frac_bits)
         self.coef_: Secret = own.reshape(-1)

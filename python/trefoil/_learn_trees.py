@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, Classifier, Estimator, Regressor, Scale, bits, column_of, counted, listed, members, positive, scaled, times,
+    FINE, Classifier, Estimator, Regressor, Scale, bits, column_of, counted, kept, listed, members, positive, scaled, times,
 )
 from ._secret import Secret
 
@@ -102,7 +102,7 @@ def _ratio(sums: Secret, penalty: float, unit: float) -> tuple[Secret, Secret]:
     fine = scaled(sums, unit, FINE)
     curve = fine[..., -1:] + penalty * unit
     slope = fine[..., :-1]
-    ratio = times(slope, functions.reciprocal_positive(curve), frac)
+    ratio = times(slope, kept("reciprocal_positive", curve), frac)
     return ratio, times(slope, ratio, FINE).sum(-1)
 
 
@@ -426,7 +426,7 @@ class _Target:
     def __init__(self, y: Secret) -> None:
         scale = Scale.of(y.astype(float).reshape(-1, 1))
         self.rows, self._rest = scale.rows()
-        self._spread, self._level = scale.deviation, scale.mean
+        self._spread, self._level = scale.spread.back, scale.mean
 
     def own(self, x: Secret) -> Secret:
         return ((x + self._rest) * self._spread + self._level).reshape(-1)
