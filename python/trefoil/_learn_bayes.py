@@ -88,7 +88,7 @@ class GaussianNB(_NaiveBayes):
     column times ``var_smoothing`` is at most 500 times the least. A logarithm of a probability has an error of ``2^-15`` of its size. Every class should occur: one that does not
     counts as one of a single row.
 
-    Cost: about 150 rounds for a fit, and three products of each number of ``X``. A prediction costs a product and a
+    Cost: about 200 rounds for a fit, and eight products or truncations of each number of ``X``. A prediction costs a product and a
     square of each number and class.
     """
 

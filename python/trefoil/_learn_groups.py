@@ -180,7 +180,7 @@ class PCA(Estimator):
     error below ``2^-14 / (v - w)``, for ``v`` from ``2^-10`` and a gap ``1 - w / v`` from ``2^-8`` on. Directions of equal variances are
     not determined. Ratios of variances have an error below ``2^-16``. Distances from the mean are below ``2^18``.
 
-    Cost: ``420`` rounds for each component, of matrices of columns by columns.
+    Cost: about 310 rounds for each component, of matrices of columns by columns.
     """
 
     n_features_in_: int

@@ -23,6 +23,15 @@ _JITTER = 13
 #: The largest root of a penalty, next to a curvature of 1. Beyond it a coefficient is 0 for all purposes.
 _MOST_PENALTY = 1000.0
 
+#: Fraction bits of the error of an inverse, whose product with that inverse is large where directions are nearly flat.
+_ERROR_BITS = 22
+
+#: The least diagonal by which a matrix is scaled: below it entries are rounding.
+_LEAST_DIAGONAL = 2.0**-10
+
+#: The most by which a step of Newton's method changes a score.
+_MOST_CHANGE = 16.0
+
 #: Corrections of the solution of linear equations.
 _CORRECTIONS = 12
 
@@ -40,7 +49,7 @@ class Inverse:
     def __init__(self, matrix: Secret) -> None:
         size = matrix.shape[0]
         diagonal: Secret = np.diagonal(matrix)
-        self._root = kept("inv_sqrt_to", diagonal + 2.0**-20, frac=FINE)
+        self._root = kept("inv_sqrt_to", diagonal + _LEAST_DIAGONAL, frac=FINE)
         even = times(times(matrix, self._root.reshape(-1, 1), FINE), self._root.reshape(1, -1), FINE)
         even = functions.add(even, np.eye(size) * 2.0**-_JITTER)
         # No eigenvalue exceeds the trace.
@@ -49,7 +58,7 @@ class Inverse:
         found = bits(functions.sub(2 * start * np.eye(size), scaled(even, start * start, FINE)), frac)
         for _ in range(_JITTER + math.ceil(math.log2(size)) + 1):
             # An error E = 1 - even @ found becomes E @ E.
-            error = functions.sub(np.eye(size), dot(even, found, FINE))
+            error = functions.sub(np.eye(size), dot(even, found, _ERROR_BITS))
             found = found + dot(found, error, frac)
         self._even = found
 
@@ -84,6 +93,18 @@ def _penalty(scale: Scale, strength: float) -> Secret:
     root = _root_penalty(scale, strength)
     squares = times(root, root, FINE)
     return _diagonal(squares + functions.rescale(scale.constant.reshape(-1), FINE))
+
+
+def _limited(rows: Secret, step: Secret) -> Secret:
+    """A step, made shorter where it changes a score by more than ``_MOST_CHANGE``."""
+    change = functions.max(abs(dot(rows, step, rows.frac_bits)).reshape(1, -1), 1)
+    part = functions.reciprocal_positive(functions.clamp(change * (1.0 / _MOST_CHANGE), 1.0, 2.0**20))
+    return times(step, part, STEPS)
+
+
+def _curvature_of(rows: Secret, weights: Secret) -> Secret:
+    """``rows.T @ (weights * rows) / n`` with ``FINE`` fraction bits, for a weight of each row, ``(rows, 1)``."""
+    return _gram(rows, times(rows, weights, STEPS))
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -150,8 +171,7 @@ class LinearRegression(_LeastSquares):
     Deviations of columns and of ``y`` are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. A constant
     column has the coefficient 0.
 
-    Cost: about ``230 + 4 log2(columns)`` rounds, products of each number of ``X`` by two factors, and matrices of columns
-    by columns: the rows cost nothing there.
+    Cost: about 350 rounds, five products or truncations of each number of ``X``, and matrices of columns by columns.
     """
 
     def fit(self, X: Secret, y: Secret) -> LinearRegression:
@@ -268,11 +288,13 @@ class LogisticRegression(_Linear, Classifier):
     Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. Rows of no listed class count
     as the last one.
 
-    Cost of a step: about ``110 + 4 log2(columns)`` rounds, and a product of each number of ``X``; for ``k > 2`` classes
-    ``k (k + 1) / 2`` such products, and matrices of ``k`` times the columns.
+    A step that changes a score by more than 16 is made shorter.
+
+    Cost of a step: about ``190 + 4 log2(columns)`` rounds, a product of each number of ``X``, and a sigmoid and a place in a
+    tournament for each row; for ``k > 2`` classes ``k (k + 1) / 2`` such products, and matrices of ``k`` times the columns.
     """
 
-    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 12, tol: float = 2.0**-7) -> None:
+    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7) -> None:
         self.classes = classes
         self.C = C
         self.max_iter = max_iter
@@ -316,12 +338,13 @@ class LogisticRegression(_Linear, Classifier):
             share = scores.sigmoid() if binary else scores.softmax(1)
             slope = _gram(rows, share - of_class) + dot(penalty, found, FINE)
             if binary:
-                step = Inverse(_gram(rows, rows * (share * (1.0 - share))) + penalty)(slope)
+                step = Inverse(_curvature_of(rows, times(share, 1.0 - share, STEPS)) + penalty)(slope)
             else:
                 curve = self._curvature(rows, share, penalty)
                 step = Inverse(curve)(slope.T.reshape(-1, 1)).reshape(outputs, size).T
                 # The same number added to all classes changes nothing: such a part is rounding.
                 step = step - scaled(step.sum(1, keepdims=True), 1.0 / outputs, STEPS)
+            step = _limited(rows, step)
             found = found - step
         self.converged_: Secret = _close(step, tol)
         intercept = bits(found[-1:], X.frac_bits).reshape(-1)
@@ -336,8 +359,8 @@ class LogisticRegression(_Linear, Classifier):
         count, size = rows.shape
         outputs = share.shape[1]
         one, other = np.triu_indices(outputs)
-        weights = share[:, one] * ((one == other).astype(np.int64) - share[:, other])
-        weighted = weights.reshape(count, -1, 1) * rows.reshape(count, 1, size)
+        weights = times(share[:, one], (one == other).astype(np.int64) - share[:, other], STEPS)
+        weighted = times(weights.reshape(count, -1, 1), rows.reshape(count, 1, size), STEPS)
         blocks = _gram(rows, weighted.reshape(count, -1)).reshape(size, -1, size)
         pair = np.zeros((outputs, outputs), np.int64)
         pair[one, other] = pair[other, one] = np.arange(one.size)
@@ -415,7 +438,7 @@ class PoissonRegressor(_Linear, Regressor):
     Cost of a step: that of a step of :class:`LogisticRegression`.
     """
 
-    def __init__(self, alpha: float = 1.0, *, max_iter: int = 12, tol: float = 2.0**-7) -> None:
+    def __init__(self, alpha: float = 1.0, *, max_iter: int = 20, tol: float = 2.0**-7) -> None:
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
@@ -457,7 +480,7 @@ class PoissonRegressor(_Linear, Regressor):
         for _ in range(steps):
             expected = functions.clamp(dot(rows, found, X.frac_bits), -12.0, 8.0).exp()
             slope = _gram(rows, expected - y) + dot(penalty, found, FINE)
-            step = Inverse(_gram(rows, rows * expected) + penalty)(slope)
+            step = _limited(rows, Inverse(_gram(rows, rows * expected) + penalty)(slope))
             found = found - step
         self.converged_: Secret = _close(step, tol)
         self._keep(scale, rest, found[:-1], bits(found[-1], X.frac_bits))
@@ -504,11 +527,11 @@ class LinearSVC(_Linear, Classifier):
     Where it converged, a score has an error below ``2^-8``. Means of columns are below ``2^9`` of their deviations.
     Otherwise limits are those of :class:`LogisticRegression`.
 
-    Cost of a step, for each class: about ``110 + 4 log2(columns)`` rounds, a product of each number of ``X``, and a
-    comparison of each row with 1 and five ReLUs.
+    Cost of a step, for each class: about ``140 + 4 log2(columns)`` rounds, a product of each number of ``X``, and for each
+    row a comparison and four ReLUs.
     """
 
-    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 15, tol: float = 2.0**-7) -> None:
+    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7) -> None:
         self.classes = classes
         self.C = C
         self.max_iter = max_iter

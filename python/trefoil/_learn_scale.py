@@ -15,14 +15,14 @@ class StandardScaler(Estimator):
     mean_ : Secret
         The mean of each column. Error of two units in the last place.
     scale_ : Secret
-        The standard deviation of each column, 1 for a constant one. Relative error ``2^-18`` and a unit.
+        The standard deviation of each column, 1 for a constant one. Relative error ``2^-16`` and two units.
 
     Notes
     -----
     A column whose standard deviation is below about ``2^-12`` counts as constant. For deviations ``d`` from ``2^-10`` to
     ``2^20`` the rows have an error of ``2^-18 + 2^-20 / d``, relative to numbers above 1.
 
-    Cost: about 60 rounds for any number of columns, and two products of each number.
+    Cost: about 90 rounds for any number of columns, and five products or truncations of each number.
     """
 
     mean_: Secret
