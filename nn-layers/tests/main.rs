@@ -13,6 +13,7 @@ mod planner;
 mod privacy;
 mod pytorch;
 mod ranges;
+mod standardized;
 mod steps;
 mod train_request;
 mod training;

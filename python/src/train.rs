@@ -45,7 +45,7 @@ impl Training {
     /// Plans the training of a model for batches of this size. Loss, optimiser and schedule are names with their
     /// numbers; `trained` names the weights that change, all of them unless it is given.
     #[new]
-    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, clip=None, seed=0, privacy=None, accumulate=1))]
+    #[pyo3(signature = (model, batch, loss, optimiser, schedule, metrics, *, trained=None, clip=None, seed=0, privacy=None, accumulate=1, standardize=false))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -61,6 +61,7 @@ impl Training {
         seed: u64,
         privacy: Option<(f64, f64, usize, f64)>,
         accumulate: u32,
+        standardize: bool,
     ) -> PyResult<Self> {
         let graph = model.graph().ok_or_else(|| {
             Failure::input("this model is the result of a run; train the one it came from")
@@ -72,6 +73,7 @@ impl Training {
             .with_largest_rate(schedule.rate)
             .with_seed(seed)
             .with_accumulate(accumulate)
+            .with_standardize(standardize)
             .with_metrics(metrics.iter().map(|m| metric(m)).collect::<Result<Vec<_>>>()?);
         options.clip = clip;
         options.privacy = privacy.map(|(clip, noise, rows, delta)| {

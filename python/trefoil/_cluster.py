@@ -487,7 +487,7 @@ class Cluster:
         metrics: Sequence[str] | None = None,
         trained: Sequence[str] | None = None, clip_norm: float | None = None, seed: int = 0, labels: Sequence[str] = (),
         recipients: Sequence[str] = (), metrics_every: int | None = None, weights_after: Sequence[int] = (),
-        privacy: optim.DP | None = None, replace: bool = False, progress: bool = False,
+        privacy: optim.DP | None = None, standardize: bool = False, replace: bool = False, progress: bool = False,
     ) -> Run:
         """Train a model on data that the servers keep, as shares.
 
@@ -527,6 +527,9 @@ class Cluster:
             Steps after which the weights may leave, or a model be made of them, in addition to the last.
         privacy : DP, optional
             Clip the gradient of each example and add noise. The owners of the data see the resulting epsilon.
+        standardize : bool
+            Bring each column to mean 0 and deviation 1 by the rows of all owners: the network begins with a layer whose
+            numbers the servers make on shares before the first step. Columns of categories stay as they are.
         replace : bool
             Replace a run of the same name and begin again.
         progress : bool
@@ -562,7 +565,7 @@ class Cluster:
             raise ConfigError("metrics_every and weights_after count steps from 1")
         training = planned(
             model, loss, optimiser, batch_size, metrics=metrics, trained=trained, clip_norm=clip_norm, seed=seed,
-            privacy=privacy,
+            privacy=privacy, standardize=standardize,
         )
         sets = [_sets(names) for names in ([data] if isinstance(data, (str, Join)) else data)]
         with bar(None, "B", progress) as sent:

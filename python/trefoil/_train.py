@@ -49,7 +49,7 @@ def loss_of(loss):
     return loss
 
 
-def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed, privacy=None, accumulate=1):
+def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, seed, privacy=None, accumulate=1, standardize=False):
     """The plan of a training, for this process or for a cluster's servers."""
     if _like_torch.is_module(model):
         raise InputError("a module of PyTorch needs an example of its input: Trainer(module, ..., example=x), or trefoil.Model.from_torch(module, x)")
@@ -70,6 +70,7 @@ def planned(model, loss, optimiser, batch_size, *, metrics, trained, clip_norm, 
         trained=None if trained is None else list(trained),
         clip=None if clip_norm is None else float(clip_norm), seed=int(seed),
         privacy=None if privacy is None else privacy._numbers(), accumulate=int(accumulate),
+        standardize=bool(standardize),
     )
 
 

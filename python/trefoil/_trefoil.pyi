@@ -100,7 +100,7 @@ class Training:
     def __new__(
         cls, model: Model, batch: int, loss: _Choice, optimiser: _Choice, schedule: _Choice, metrics: list[str], *,
         trained: list[str] | None = None, clip: float | None = None, seed: int = 0,
-        privacy: tuple[float, float, int, float] | None = None, accumulate: int = 1,
+        privacy: tuple[float, float, int, float] | None = None, accumulate: int = 1, standardize: bool = False,
     ) -> Training: ...
     @property
     def batch(self) -> int: ...

@@ -2,4 +2,5 @@
 
 pub(super) mod inference;
 mod running_statistics;
+pub(super) mod standardized;
 pub(super) mod step;

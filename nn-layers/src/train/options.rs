@@ -34,6 +34,10 @@ pub struct TrainOptions {
     /// Differential privacy of the rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
+    /// True if the network begins with a layer `(x - mean) * factor` for each real input, whose numbers
+    /// [`super::TrainPlan::standardize`] makes of all rows before the first step. They are part of the trained network.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub standardize: bool,
     /// The public seed of the dropouts' coins, combined with a step's number.
     pub seed: u64,
     /// Fraction bits.
@@ -66,6 +70,7 @@ impl Default for TrainOptions {
             clip: None,
             accumulate: 1,
             privacy: None,
+            standardize: false,
             seed: 0,
             formats: Formats::default(),
             metrics: vec![],
@@ -108,6 +113,12 @@ impl TrainOptions {
     #[must_use]
     pub fn with_privacy(self, privacy: Privacy) -> Self {
         Self { privacy: Some(privacy), ..self }
+    }
+
+    /// The same with inputs that are standardised by the means and deviations of all rows.
+    #[must_use]
+    pub fn with_standardize(self, standardize: bool) -> Self {
+        Self { standardize, ..self }
     }
 
     /// The same with another seed of dropouts.
@@ -178,6 +189,12 @@ impl TrainOptions {
         if self.accumulate > 1 {
             return invalid(
                 "noise is added in every step, so that none adds up gradients of others",
+            );
+        }
+        if self.standardize {
+            return invalid(
+                "means and deviations of the rows are exact numbers, which no noise protects: scale the columns by a \
+                 public schema instead",
             );
         }
         if !self.metrics.is_empty() {

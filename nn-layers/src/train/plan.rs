@@ -7,13 +7,14 @@ use ring_arith::{Shape, Tensor};
 use serde::Serialize;
 
 use super::graphs::inference;
+use super::graphs::standardized::{factor_of, mean_of};
 use super::graphs::step::{Added, prepared, step_graph};
 use super::options::TrainOptions;
 use super::request::TrainRequest;
 use super::state::{self, Role, State, StateSpec};
 use crate::graph::norm::Expanded;
 use crate::graph::{Graph, ValueId};
-use crate::plan::{WeightSpec, compile::passes, encode_as};
+use crate::plan::{InputSpec, WeightSpec, compile::passes, encode_as};
 use crate::{Compiled, Error, HostTensor, Plan, Result};
 
 /// The step of a network's training as a plan. Inputs are those of the network and the labels, the weights
@@ -47,6 +48,14 @@ pub(super) struct Variant {
     pub(super) weights: Vec<usize>,
     /// The places of the tensors that the plan's first results are the new values of.
     pub(super) updated: Vec<usize>,
+}
+
+/// The places in a state of the tensors that standardise an input: `(x - mean) * factor`.
+pub(super) struct Standardized {
+    /// The number of the input.
+    pub(super) input: usize,
+    pub(super) mean: usize,
+    pub(super) factor: usize,
 }
 
 impl Variant {
@@ -151,6 +160,7 @@ impl TrainPlan {
         // Every weight of inference is one of the state's, or made of them.
         let made = plan.finish.as_ref().map_or(0, |finish| finish.outputs().count());
         plan.assembled(&vec![(); plan.full.weights.len()], vec![(); made])?;
+        plan.standardized()?;
         Ok((plan, weights))
     }
 
@@ -174,8 +184,40 @@ impl TrainPlan {
         &self.inference
     }
 
+    /// The tensors that standardise the inputs, in the order of the inputs; none unless the options ask for it.
+    pub(super) fn standardized(&self) -> Result<Vec<Standardized>> {
+        if !self.options.standardize {
+            return Ok(vec![]);
+        }
+        let state = self.full.plan.weights();
+        let inputs = self.batch_shapes()?;
+        let specs = self.full.plan.inputs();
+        let mut found = vec![];
+        for (input, shape) in inputs.iter().enumerate().take(inputs.len().saturating_sub(1)) {
+            let InputSpec { name, integer, .. } = &specs[input];
+            if *integer {
+                continue;
+            }
+            let [mean, factor] = [mean_of(name), factor_of(name)].map(|wanted| {
+                let place = state.iter().position(|spec| spec.name == wanted);
+                let place =
+                    place.filter(|&at| Some(state[at].shape.dims()) == shape.dims().get(1..));
+                place.ok_or_else(|| {
+                    Error::plan(format!("no tensor `{wanted}` standardises input `{name}`"))
+                })
+            });
+            found.push(Standardized { input, mean: mean?, factor: factor? });
+        }
+        match found.is_empty() {
+            true => Err(Error::plan("no input of real numbers is there to standardise")),
+            false => Ok(found),
+        }
+    }
+
     /// The tensors that go from step to step, in the order of [`State`].
     pub fn state(&self) -> Vec<StateSpec> {
+        let standardized = self.standardized().unwrap_or_default();
+        let standardizes = |i| standardized.iter().any(|one| one.mean == i || one.factor == i);
         let applied = self.inference.weights().into_iter();
         let network: HashSet<String> = applied
             .chain(self.finish.iter().flat_map(Plan::weights))
@@ -186,7 +228,7 @@ impl TrainPlan {
             name,
             shape,
             frac,
-            trained: self.full.updated.contains(&i),
+            trained: self.full.updated.contains(&i) || standardizes(i),
         };
         self.full.plan.weights().into_iter().enumerate().map(spec).collect()
     }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::graphs::standardized::standardize_inputs;
 use super::options::TrainOptions;
 use crate::graph::{Graph, Op, ValueId};
 use crate::host::{HostData, checked_shape};
@@ -103,6 +104,9 @@ impl TrainRequest {
         network.output("output", output);
         let followed = network.running_statistics(|node| graph.follows_batches(node));
         followed.into_iter().for_each(|id| network.make_parameter(id));
+        if options.standardize {
+            standardize_inputs(&mut network)?;
+        }
         passes::lower::invert_frozen_divisors(&mut network)?;
         passes::norms::fold_frozen(&mut network)?;
         network.sweep();

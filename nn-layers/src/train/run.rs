@@ -2,4 +2,5 @@
 
 mod finish;
 mod noise;
+mod standardize;
 mod step;

@@ -17,7 +17,8 @@ pub struct StateSpec {
     pub frac: u32,
     /// The tensor's purpose.
     pub role: Role,
-    /// True if a step changes it; weights that are not trained stay as they are.
+    /// True if the training changes it: a step, or [`super::TrainPlan::standardize`] before the first one. Weights that are
+    /// not trained stay as they are.
     pub trained: bool,
 }
 

@@ -9,6 +9,7 @@ mod plans;
 mod privacy;
 mod public;
 mod sessions;
+mod standardized;
 mod stopping;
 mod texts;
 mod together;

@@ -291,9 +291,17 @@ impl<P: ServerProtocol> Progress<P> {
         self.rows.join_bits()
     }
 
-    /// Makes these joins. The inner result is the reason why that is not possible, at all servers alike.
-    pub(super) fn join(&mut self, mpc: &mut P) -> Result<Result<(), Unjoined>> {
-        self.rows.bring_together(mpc)
+    /// Makes these joins, and before the first step of a run that standardises its rows the numbers by which it does. The
+    /// inner result is the reason why sets cannot be joined, at all servers alike.
+    pub(super) fn prepare(&mut self, mpc: &mut P) -> Result<Result<(), Unjoined>> {
+        if let Err(reason) = self.rows.bring_together(mpc)? {
+            return Ok(Err(reason));
+        }
+        if self.run.step == 0 {
+            let (plan, kept) = (self.training.plan(), self.run.categories());
+            plan.standardize(mpc, &mut self.state, self.rows.whole()?, &kept)?;
+        }
+        Ok(Ok(()))
     }
 
     /// Does some steps of one window.

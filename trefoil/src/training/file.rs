@@ -91,6 +91,9 @@ struct How {
     microbatch: Option<usize>,
     #[serde(default)]
     only: Vec<String>,
+    /// The network begins with a layer that standardises the columns, by numbers that the servers make of all rows.
+    #[serde(default)]
+    standardize: bool,
     #[serde(default)]
     seed: u64,
     #[serde(default)]
@@ -213,6 +216,7 @@ impl RunFile {
         let options = TrainOptions::default()
             .with_loss(loss)
             .with_optimiser(how.optimiser())
+            .with_standardize(how.standardize)
             .with_largest_rate(how.rate);
         Ok(match (how.privacy()?, how.clip) {
             // Metrics are sums over training rows, which no noise protects.

@@ -221,6 +221,15 @@ impl Run {
             set.check_like(name, &wanted)?;
         }
         let columns = common_columns(&whole)?;
+        let left = spec.data.iter().find(|used| used.position == Position::Joined(Join::Left));
+        if let Some(used) = left.filter(|_| plan.options().standardize) {
+            let reason = format!(
+                "the rows are standardised, and those without a partner in `{}` would count with zeros: ask for an inner \
+                 join, or let the owners scale their columns by a schema",
+                used.name
+            );
+            return Err(Error::refused("run", reason));
+        }
         let rows = whole.iter().map(|(_, set)| set.rows).sum();
         let training = Training::new(plan.clone(), &spec, rows)?;
         let flow = training.flow()?;
@@ -260,6 +269,15 @@ impl Run {
         if let Some((labels, inputs)) = self.columns.split_last() {
             about.describe(inputs.to_vec(), labels.first().cloned());
         }
+    }
+
+    /// The columns of each tensor of a row that stay as they are where rows are standardised, those of categories: true for
+    /// each of their numbers. Empty for a tensor whose columns have no names.
+    #[must_use]
+    pub fn categories(&self) -> Vec<Vec<bool>> {
+        let each = |column: &Column| vec![!column.categories.is_empty(); column.width()];
+        let of = |columns: &Vec<Column>| columns.iter().flat_map(each).collect();
+        self.columns.iter().map(of).collect()
     }
 
     /// The same after a client's decision.

@@ -82,7 +82,8 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Train {
 }
 
 impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
-    /// Joins the data sets of a training that are joined by key, unless that is done. Then does some of its steps, and
+    /// Joins the data sets of a training that are joined by key, and standardises its rows if it does that, unless that is
+    /// done. Then does some of its steps, and
     /// keeps the state after them as a version if one is given. Metrics of steps before `opened`, and what the guard
     /// found there, have left some server already. Returns the sums of the metrics and what the guard found, if they
     /// leave now.
@@ -98,7 +99,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         core.joins(client, &progress);
         self.computing.mpc()?.begin_job(terms.as_bytes())?;
         let done = self.observed(|mpc, observer| {
-            if let Err(reason) = progress.join(mpc)? {
+            if let Err(reason) = progress.prepare(mpc)? {
                 return Ok(Err(reason));
             }
             progress.spend(core)?;

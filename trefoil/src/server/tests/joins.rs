@@ -112,13 +112,18 @@ fn prepared(world: &World, people: &People) -> [Client; 3] {
 }
 
 fn network() -> Learner {
+    network_with(false)
+}
+
+fn network_with(standardize: bool) -> Learner {
     let mut graph = Graph::new(BATCH);
     let x = graph.input("x", &[Dim::Batch(1), Dim::Fixed(3)]).unwrap();
     let w = HostTensor::new([3, 2], vec![0.1, -0.2, 0.3, 0.2, -0.1, 0.4]).unwrap();
     let w = graph.weight("w", w);
     let y = graph.add("y", matmul(), &[x, w]).unwrap();
     graph.train(|_| true);
-    let options = TrainOptions::default().with_metrics([Metric::Loss, Metric::Right]);
+    let metrics = [Metric::Loss, Metric::Right];
+    let options = TrainOptions::default().with_metrics(metrics).with_standardize(standardize);
     Learner::new(&graph, y, &options)
 }
 
@@ -243,6 +248,11 @@ fn a_join_that_the_sets_do_not_allow_is_not_kept() {
     turned.data[0].position = Position::After;
     turned.data[1].position = Position::Joined(Join::Left);
     assert!(put(&turned).contains("name the set with the labels first"));
+    // Rows without a partner would count with zeros.
+    let left = joined(&mut carol, Join::Left, 12);
+    let mut again = world.client("carol");
+    let text = said(put_run_of(&mut again, "bad", &left, &network_with(true), false));
+    assert!(text.contains("ask for an inner join"), "{text}");
     // The servers look for keys themselves, whatever a client says.
     put_bank(&mut bob, &people, None);
     let keyless = joined(&mut carol, Join::Inner { rows: 8 }, 8);
@@ -295,10 +305,20 @@ fn too_few_pairs_and_keys_that_are_there_twice_end_a_run_before_its_first_step()
     let mut twice = keys(&SECRET, &people.bank);
     twice[4] = twice[5];
     let all_alike = vec![u64::MAX; 11];
+    // A key has 60 bits. Rows of an owner that sends more find no partner.
+    let above = |all: Vec<u64>| -> Vec<u64> {
+        all.iter().zip(0..).map(|(key, at)| key | (at % 16) << 60).collect()
+    };
     for (name, keys, rows, reason) in [
         ("nine", keys(&SECRET, &people.bank), 9, few),
         ("secrets", other, 4, "under different secrets (--key-secret)"),
         ("twice", twice, 4, "a table has two rows with one key"),
+        (
+            "above",
+            above(keys(&SECRET, &people.bank)),
+            4,
+            "fewer than 4 of their rows have a partner",
+        ),
         ("alike", all_alike, 4, "a table has two rows with one key"),
     ] {
         put_bank(&mut clients[1], &people, Some(keys));
@@ -315,5 +335,5 @@ fn too_few_pairs_and_keys_that_are_there_twice_end_a_run_before_its_first_step()
     // Each join is in the audit logs before it opens anything.
     let opened = audited(&world, 1, "opened");
     let joins = opened.iter().filter(|line| line["what"] == "join" && line["numbers"] == 2);
-    assert_eq!(joins.count(), 8);
+    assert_eq!(joins.count(), 10);
 }

@@ -93,7 +93,7 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
          fingerprint  {}\n\
          data         {sets}: {} rows in all, each seen {} times\n\
          {joins}a row        {}\n\
-         {}training     {} steps of {} rows, rate up to {}, seed {}\n\
+         {}{}training     {} steps of {} rows, rate up to {}, seed {}\n\
          {pictures}{:13}{}, {}\n\
          a step       {operations} operations on shares, derived on this machine: `--json` lists them all\n",
         state.name,
@@ -102,6 +102,7 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
         spec.course.epochs,
         row.join(", "),
         columns(run),
+        standardised(training, run),
         training.steps(),
         plan.batch(),
         spec.course.schedule.rate,
@@ -202,6 +203,21 @@ fn columns(run: &Run) -> String {
         [] => String::new(),
         names => format!("columns      {}\n", names.join(", ")),
     }
+}
+
+/// The preparation of the columns on shares, if the run has one.
+fn standardised(training: &Training, run: &Run) -> String {
+    if !training.plan().options().standardize {
+        return String::new();
+    }
+    let categories = match run.categories().concat().contains(&true) {
+        true => "; columns of categories stay as they are",
+        false => "",
+    };
+    format!(
+        "prepared     each column less its mean, over its deviation, both of all rows and made on shares: they leave \
+         with the weights alone{categories}\n"
+    )
 }
 
 /// The numbers that leave the servers, how often and to whom, and the numbers that went in.
