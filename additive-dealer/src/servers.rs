@@ -1,7 +1,8 @@
 //! The protocol at three servers: two that compute for clients, and the dealer.
 
 use mpc_core::{
-    Deal, Error, Held, Info, Parcel, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
+    Deal, Error, Held, Parcel, Profile, Protocol, Result, Security, ServerProtocol, Settings,
+    Sharing,
     sharing::{
         CommonKey, Component, Contents, Released, add_up, check_words, expand, fresh_key,
         incomplete, remainders,
@@ -129,11 +130,14 @@ impl<E: Engine> ServerProtocol for Additive<E> {
             let parties = additive.computing();
             return refused(format!("two servers compute for clients, and not {parties}"));
         }
-        let Info { truncation, profile, .. } = additive.info();
-        let security = Security::SemiHonest;
-        if settings != (Settings { truncation, profile, security }) {
-            let all = format!("{truncation:?}, {profile:?} and {security:?}");
-            return refused(format!("has the settings {all} alone"));
+        let truncation = additive.info().truncation;
+        if settings.truncation != truncation || settings.security != Security::SemiHonest {
+            return refused(format!(
+                "has truncation {truncation:?} and semi-honest security alone"
+            ));
+        }
+        if settings.profile == Profile::SlowLinks {
+            return refused("has no profile for slow links".to_owned());
         }
         Ok(additive)
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mpc_core::{
-    Deal, Finish, Product, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
+    Deal, Finish, Product, Profile, Protocol, Result, Security, ServerProtocol, Settings, Sharing,
     TestWorld, TruncationMode,
     testing::conformance,
     testing::mutants::{Mutant, every_mutant_is_noticed},
@@ -118,9 +118,11 @@ fn servers_refuse_settings_and_parties_that_the_protocol_lacks() {
         |settings| move |session| Additive::start(session, CpuEngine::new(1), settings).map(drop);
     let exact = Settings { truncation: TruncationMode::Exact, ..Settings::default() };
     let checked = Settings { security: Security::Checked, ..Settings::default() };
+    let slow = Settings { profile: Profile::SlowLinks, ..Settings::default() };
     for (parties, settings, reason) in [
-        (3, exact, "has the settings Default, Bytes and SemiHonest alone"),
-        (3, checked, "has the settings Default, Bytes and SemiHonest alone"),
+        (3, exact, "has truncation Default and semi-honest security alone"),
+        (3, checked, "has truncation Default and semi-honest security alone"),
+        (3, slow, "has no profile for slow links"),
         (4, Settings::default(), "two servers compute for clients, and not 3"),
     ] {
         for outcome in TestWorld::new(parties).try_sessions(start(settings)) {

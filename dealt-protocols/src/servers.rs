@@ -225,8 +225,8 @@ impl<E: Engine> ServerProtocol for Dealt<E> {
         if security != Security::SemiHonest {
             return refused("proofs of messages: the one security is semi-honest");
         }
-        if profile != Profile::Bytes {
-            return refused("profile but bytes");
+        if profile == Profile::SlowLinks {
+            return refused("profile for slow links");
         }
         if !party.info().modes.contains(&truncation) {
             return refused(&format!("truncation {truncation:?}"));

@@ -135,7 +135,10 @@ fn servers_refuse_settings_that_the_protocol_lacks() {
             "no truncation Dither",
         ),
         (Settings { security: Security::Checked, ..Settings::default() }, "no proofs of messages"),
-        (Settings { profile: Profile::SlowLinks, ..Settings::default() }, "no profile but bytes"),
+        (
+            Settings { profile: Profile::SlowLinks, ..Settings::default() },
+            "no profile for slow links",
+        ),
     ] {
         let start = move |session| Dealt::start(session, CpuEngine::new(1), settings).map(drop);
         for outcome in TestWorld::new(3).try_sessions(start) {

@@ -106,9 +106,13 @@ pub(crate) fn settings(truncation: &str, profile: &str, security: &str) -> Resul
         }
     };
     let profile = match profile {
+        "balanced" => Profile::Balanced,
         "bytes" => Profile::Bytes,
         "slow-links" => Profile::SlowLinks,
-        other => return Err(unknown("profile", other, "\"bytes\" or \"slow-links\"")),
+        other => {
+            let known = "\"balanced\", \"bytes\" or \"slow-links\"";
+            return Err(unknown("profile", other, known));
+        }
     };
     let security = match security {
         "semi-honest" => Security::SemiHonest,

@@ -288,7 +288,7 @@ class Mpc:
 
 def local(
     *, parties: int | None = None, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default",
-    profile: str = "bytes", security: str = "semi-honest", network: str | None = None, threads: int | None = None,
+    profile: str = "balanced", security: str = "semi-honest", network: str | None = None, threads: int | None = None,
 ) -> Mpc:
     """Start three parties as threads of this process, or ``parties`` of them and a dealer.
 
@@ -307,8 +307,8 @@ def local(
         The rounding of products: ``"default"`` (the floor, or one unit above), ``"early"`` (below 1.5 units, mean
         0, fewer bytes), ``"exact"`` (the floor) or ``"dither"`` (a fair coin; not with ``parties``).
     profile : str
-        The cost to minimise: ``"bytes"``, or for links with a long round trip ``"slow-links"``. The latter takes fewer
-        rounds of more bytes; not with ``parties``.
+        The cost to minimise: ``"bytes"``, or for links with a long round trip ``"slow-links"``, which takes fewer rounds
+        of more bytes and is not for ``parties``. ``"balanced"`` saves rounds where they cost few bytes.
     security : str
         ``"semi-honest"``: parties follow the protocol. ``"checked"``: before anything is revealed each party proves to
         both others that its messages were right; a lie ends the session, and the error names two parties of which one
@@ -345,7 +345,7 @@ def local(
 
 def party(
     config: str | os.PathLike[str] | None = None, *, engine: str | None = None, frac_bits: int = FRAC_BITS,
-    truncation: str = "default", profile: str = "bytes", security: str = "semi-honest",
+    truncation: str = "default", profile: str = "balanced", security: str = "semi-honest",
 ) -> Mpc:
     """Take part in a session of three machines that run the same script.
 

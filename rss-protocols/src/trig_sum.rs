@@ -67,7 +67,7 @@ impl<E: Engine> Rss<E> {
             let width = (width.max(reach[0]).max(reach[1]) + 1).min(64);
             mutant!("trig sum: distances a bit short", width = width - 1);
             let bits = (width - ends.slack) as usize;
-            let circuit = self.circuit(Predicate::Carry, bits - 1);
+            let circuit = self.circuit(Predicate::Carry, bits - 1, x.shape().len());
             (ends, Comparison { circuit, top: true, low: ends.slack })
         });
         let function = Arc::new(function.clone());

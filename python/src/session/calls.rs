@@ -136,7 +136,7 @@ pub(super) fn with_dealer(parties: usize, settings: Settings) -> Result<Protocol
     if settings.security != Security::SemiHonest {
         return Err(lacks("security=\"checked\""));
     }
-    if settings.profile != Profile::Bytes {
+    if settings.profile == Profile::SlowLinks {
         return Err(lacks("profile=\"slow-links\""));
     }
     if settings.truncation == TruncationMode::Dither {

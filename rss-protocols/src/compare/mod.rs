@@ -51,11 +51,12 @@ impl<E: Engine> Rss<E> {
         jobs: &[Compare<'_, Share<E::Tensor>>],
     ) -> Result<Vec<Outcomes<E::Tensor>>> {
         let mut comparisons = Vec::with_capacity(jobs.len());
+        let elements = jobs.iter().map(|job| job.value.shape().len()).sum();
         for Compare { value, width, then } in jobs {
             // The sign of one bit alone would be no comparison.
             let below = (*width).max(2) as usize - 1;
             mutant!("sign: a bit short", below = below.max(2) - 1);
-            let circuit = self.circuit(Predicate::Carry, below);
+            let circuit = self.circuit(Predicate::Carry, below, elements);
             comparisons.push(Job { value, circuit, bit: then.bit, words: self.words(then)? });
         }
         let answers = self.run_comparisons(&comparisons)?;
@@ -67,8 +68,9 @@ impl<E: Engine> Rss<E> {
         jobs: &[(&Share<E::Tensor>, u32)],
     ) -> Result<Vec<BitShare<E::Tensor>>> {
         let mut comparisons = Vec::with_capacity(jobs.len());
+        let elements = jobs.iter().map(|(value, _)| value.shape().len()).sum();
         for &(value, width) in jobs {
-            let circuit = self.circuit(Predicate::Equal, width as usize);
+            let circuit = self.circuit(Predicate::Equal, width as usize, elements);
             comparisons.push(Job { value, circuit, bit: true, words: Vec::new() });
         }
         let answers = self.run_comparisons(&comparisons)?.into_iter();

@@ -39,7 +39,7 @@ const FOR_SLOW_LINKS: &[Cost] = &[
     Cost { function: "log_softmax of 16", rounds: 28, bits: 3217.0 },
     Cost { function: "var of 16", rounds: 5, bits: 174.0 },
     Cost { function: "sum_squares of 16", rounds: 3, bits: 164.0 },
-    Cost { function: "normalize of 16", rounds: 18, bits: 4132.0 },
-    Cost { function: "normalize_watched of 16", rounds: 18, bits: 4083.0 },
-    Cost { function: "norm of 16", rounds: 15, bits: 1946.0 },
+    Cost { function: "normalize of 16", rounds: 18, bits: 3985.0 },
+    Cost { function: "normalize_watched of 16", rounds: 18, bits: 3903.0 },
+    Cost { function: "norm of 16", rounds: 15, bits: 1870.0 },
 ];

@@ -4,7 +4,7 @@
 //! the evaluators need five rounds a level (by threes). Cost at width 44: 456 bits for each comparison, 648 with the
 //! position, 1 more where choices are kept; `1 + 5 ceil(log2 k)` rounds.
 //!
-//! For slow links four elements are compared at once where they are not too many ([`super::of_four`]):
+//! Where rounds are saved, four elements are compared at once if they are not too many ([`super::of_four`]):
 //! `1 + 4 ceil(log4 k)` rounds.
 
 use std::sync::Arc;
@@ -37,6 +37,9 @@ use crate::{
 /// than the saved rounds.
 const FEW: usize = 1 << 17;
 
+/// The same in the balanced profile.
+const FEW_BALANCED: usize = 1 << 13;
+
 /// The largest elements, and the further results that were asked for.
 type Answer<T> = Found<Share<T>, BitShare<T>>;
 
@@ -65,7 +68,7 @@ impl<E: Engine> Rss<E> {
         let results: usize = rest.iter().product();
         let below = width as usize - 1;
         mutant!("max: a bit short", below = below.max(2) - 1);
-        let circuit = self.circuit(Predicate::Carry, below);
+        let circuit = self.circuit(Predicate::Carry, below, shape.len());
         let mut tensors = vec![self.flat_pair(x)?];
         if want.position {
             tensors.push(self.flat_pair(&self.positions(&shape, results)?)?);
@@ -75,7 +78,7 @@ impl<E: Engine> Rss<E> {
             _ => self.options.partition.parts(results, 1),
         };
         // Choices are kept of pairs alone.
-        let by_fours = self.options.profile == Profile::SlowLinks && !want.choices;
+        let profile = if want.choices { Profile::Bytes } else { self.options.profile };
         let mut rounds = Rounds::new();
         for chunk in &chunks {
             let roles = chunk.roles(self.party());
@@ -86,7 +89,7 @@ impl<E: Engine> Rss<E> {
             let mut len = k;
             while len > 1 {
                 // The same for all chunks: they share rounds.
-                let arity = arity(by_fours, len, results);
+                let arity = arity(profile, len, results);
                 let sizes = Sizes { len, arity, results: chunk.len(), tensors: tensors.len() };
                 let p = self.port(chunk);
                 levels.push(Level::sample(p, sizes, circuit.clone(), want.choices));
@@ -149,8 +152,8 @@ impl<E: Engine> Rss<E> {
 }
 
 /// The number of elements that are compared at once at a level that begins with `len` for each of `results`.
-fn arity(by_fours: bool, len: usize, results: usize) -> usize {
-    if by_fours && len * results <= FEW { len.min(4) } else { 2 }
+fn arity(profile: Profile, len: usize, results: usize) -> usize {
+    if profile.saves_rounds(len * results, FEW_BALANCED, FEW) { len.min(4) } else { 2 }
 }
 
 /// The largest of each column of a chunk.

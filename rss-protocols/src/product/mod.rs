@@ -17,8 +17,8 @@ pub(crate) mod truncate_checked;
 mod truncate_exact;
 
 use mpc_core::{
-    Error, Finish, Linear, Produced, Product, Profile, Result, ShareBits, ShareTensor,
-    TruncationMode, provided,
+    Error, Finish, Linear, Produced, Product, Result, ShareBits, ShareTensor, TruncationMode,
+    provided,
 };
 use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
 
@@ -257,7 +257,7 @@ impl<E: Engine> Rss<E> {
 
     /// True if the saved rounds outweigh a key for each element.
     fn is_worth_keys(&self, elements: usize) -> bool {
-        self.options.profile == Profile::SlowLinks && elements <= relu_fss::MOST
+        self.options.profile.saves_rounds(elements, 0, relu_fss::MOST)
     }
 
     /// The chunks of a job: those of a bit that is used again.
@@ -379,24 +379,25 @@ impl<E: Engine> Rss<E> {
         let role = roles.role;
         let n = chunk.len();
         let slot = output.slot(chunk);
+        let elements = output.chunks.iter().map(Chunk::len).sum();
         match *ending {
             Ending::Rounded(rounding) => {
                 rounds.add(role, alone(round(p, value, rounding, n, slot)));
             }
             Ending::Exact(t) => {
-                let circuit = self.circuit(Predicate::Carry, t as usize);
+                let circuit = self.circuit(Predicate::Carry, t as usize, elements);
                 rounds.add(role, alone(truncate_exact(p, value, t, circuit, n, slot)));
             }
             Ending::Dithered(t) => {
-                let circuit = self.circuit(Predicate::Carry, t as usize);
+                let circuit = self.circuit(Predicate::Carry, t as usize, elements);
                 rounds.add(role, alone(truncate_dithered(p, value, t, circuit, n, slot)));
             }
             Ending::Relu { drop, keep } => {
-                let circuit = self.circuit(Predicate::Carry, 63 - drop.bits as usize);
+                let circuit = self.circuit(Predicate::Carry, 63 - drop.bits as usize, elements);
                 rounds.add(role, relu(p, value, (drop, keep), circuit, sums, n, slot));
             }
             Ending::ReluChecked { bits, keep } => {
-                let circuit = self.circuit(Predicate::Carry, 63 - bits as usize);
+                let circuit = self.circuit(Predicate::Carry, 63 - bits as usize, elements);
                 rounds.add(role, relu_checked(p, value, (bits, keep), circuit, sums, n, slot));
             }
             Ending::ReluFss(drop) => {

@@ -51,7 +51,8 @@ pub struct PartyConfig {
     #[serde(default)]
     pub truncation: Truncation,
     /// The cost to save, the same at all three servers: `bytes`, or for links with a long round trip `slow-links`,
-    /// which takes fewer rounds of more bytes. A model that was made for one profile keeps it.
+    /// which takes fewer rounds of more bytes. `balanced`, the default, saves rounds where they cost few bytes. A model
+    /// that was made for one profile keeps it.
     #[serde(default)]
     pub profile: Profile,
     /// The defence against a server that lies, the same at all servers: `semi-honest` for nothing, or `checked`: before

@@ -92,7 +92,7 @@ pub(in crate::functions) fn is_cheaper<P: Protocol>(
     let levels = f64::from(rows.next_power_of_two().trailing_zeros());
     let words = words as f64;
     match info.profile {
-        Profile::Bytes => {
+        Profile::Bytes | Profile::Balanced => {
             let digits = 1216.0 * steps + 6.0 * steps * (steps - 1.0);
             let radix = 20.0 * f64::from(bits) + digits + 704.0 + 256.0 * (words + 2.0);
             let comparison = 245.0 + 4.8 * f64::from(bits) + 192.0 * words;

@@ -1,7 +1,12 @@
 //! Normalisation by the highest set bit, for functions that must be accurate over many magnitudes.
 
+use std::iter::repeat_n;
+use std::sync::Arc;
+
+use ring_arith::{Engine, Shape, Tensor, View};
+
 use crate::{
-    Chain, Compare, Compared, Linear, Profile, Protocol, Result, ShareTensor, Sum, Then,
+    BitMap, Chain, Compare, Compared, Linear, Protocol, Result, ShareTensor, Sum, Then,
     TruncationMode,
 };
 
@@ -51,7 +56,8 @@ pub(in crate::functions) fn look_up<P: Protocol>(
 ) -> Result<Looked<P::Share>> {
     let n = wanted.planes;
     let top = wanted.top.min(n);
-    let few = mpc.profile() == Profile::SlowLinks && x.shape().len() <= FEW;
+    let balanced = if wanted.signed { FEW_BALANCED / 2 } else { FEW_BALANCED };
+    let few = mpc.profile().saves_rounds(x.shape().len(), balanced, FEW);
     let Reached { prefix, sign } =
         if few { reached_at_once(mpc, x, wanted)? } else { reached(mpc, x, wanted)? };
     // e of the highest and of the lowest place.
@@ -117,6 +123,13 @@ fn reached<P: Protocol>(
 /// The most words that are compared with every power of two: rounds then cost more than bytes.
 const FEW: usize = 1 << 13;
 
+/// The same in the balanced profile, for magnitudes alone: negative words take twice the comparisons.
+const FEW_BALANCED: usize = 1 << 9;
+
+/// The words of several distances that are compared in one job, which takes less local work than a job for each. A protocol
+/// may split a job of more among its parties, and then takes more rounds.
+const TOGETHER: usize = 1 << 11;
+
 /// By comparisons with all powers of two that share the rounds of one: 4 instead of 14 at width 44, for about
 /// seven times the bytes.
 fn reached_at_once<P: Protocol>(
@@ -127,34 +140,47 @@ fn reached_at_once<P: Protocol>(
     let n = wanted.planes;
     // Powers from the top on count as 0, whatever their exponent is.
     let places = n.min(wanted.top + 1);
-    // x - 2^j; if words may be negative also x + 2^j and x.
-    let mut distances = Vec::new();
-    for j in 0..places {
-        distances.push(mpc.combine(&[(1, x)], (1u64 << j).wrapping_neg())?);
-    }
+    // A row for each distance: x - 2^j; if words may be negative also x + 2^j and x.
+    let mut offsets: Vec<u64> = (0..places).map(|j| (1u64 << j).wrapping_neg()).collect();
     if wanted.signed {
-        for j in 0..places {
-            distances.push(mpc.combine(&[(1, x)], 1 << j)?);
-        }
-        distances.push(x.clone());
+        offsets.extend((0..places).map(|j| 1 << j));
+        offsets.push(0);
     }
     let mut width = n + 1 + u32::from(wanted.signed);
     if wanted.wraps {
         width = 64;
     }
     mutant!("look-up: powers of two compared a bit short", width = width - 1);
+    let (shape, len) = (x.shape().clone(), x.shape().len());
+    let together = (TOGETHER / len.max(1)).max(1);
+    let flat = mpc.linear(&Linear::View(&View::Reshape(Shape::new([1, len])?)), x)?;
+    let mut distances = Vec::with_capacity(offsets.len().div_ceil(together));
+    for offsets in offsets.chunks(together) {
+        let rows = Shape::new([offsets.len(), len])?;
+        let wide = mpc.linear(&Linear::View(&View::Broadcast(rows.clone())), &flat)?;
+        let offsets = offsets.iter().flat_map(|&offset| repeat_n(offset, len)).collect();
+        let offsets = mpc.constant(&mpc.engine().upload(Tensor::new(rows, offsets)?)?)?;
+        // Modulo 2^64, as words beyond the planes may be anything.
+        distances.push(mpc.combine(&[(1, &wide), (1, &offsets)], 0)?);
+    }
     let jobs = distances.iter().map(|value| Compare { value, width, then: Then::bit() });
-    let answers = mpc.compare(&jobs.collect::<Vec<_>>())?;
-    let mut bits = answers.into_iter().map(Compared::into_bit).collect::<Result<Vec<_>>>()?;
-    let sign = if wanted.signed { bits.pop() } else { None };
-    let below = mpc.not(&mpc.join_planes(&bits[..places as usize].iter().collect::<Vec<_>>())?)?;
-    let negative = &bits[places as usize..];
-    // No word is both 2^j or more and below -2^j.
-    let prefix = match negative.is_empty() {
-        true => below,
-        false => mpc.xor(&below, &mpc.join_planes(&negative.iter().collect::<Vec<_>>())?)?,
+    let answers = mpc.compare(&jobs.collect::<Vec<_>>())?.into_iter();
+    let below = answers.map(Compared::into_bit).collect::<Result<Vec<_>>>()?;
+    let row = |mpc: &P, at: u32| -> Result<P::Bits> {
+        let (job, at) = (at as usize / together, Arc::from([at as usize % together]));
+        mpc.reshape_bits(&mpc.linear_bits(&BitMap::Rows(&below[job], &at))?, &shape)
     };
-    Ok(Reached { prefix, sign })
+    let planes = |mpc: &P, first: u32| -> Result<P::Bits> {
+        let all = (first..first + places).map(|at| row(mpc, at)).collect::<Result<Vec<_>>>()?;
+        mpc.join_planes(&all.iter().collect::<Vec<_>>())
+    };
+    let reached = mpc.not(&planes(mpc, 0)?)?;
+    if !wanted.signed {
+        return Ok(Reached { prefix: reached, sign: None });
+    }
+    // No word is both 2^j or more and below -2^j.
+    let prefix = mpc.xor(&reached, &planes(mpc, places)?)?;
+    Ok(Reached { prefix, sign: Some(row(mpc, 2 * places)?) })
 }
 
 /// The weighted sums behind the tables.

@@ -12,8 +12,7 @@ use crate::functions::{
     sub, sum,
 };
 use crate::{
-    Error, Finish, Format, Linear, Product, Profile, Protocol, Result, SecretTensor, ShareTensor,
-    Sum,
+    Error, Finish, Format, Linear, Product, Protocol, Result, SecretTensor, ShareTensor, Sum,
 };
 
 /// Words as `high * 2^cut + low`, the low limb up to `2^cut` and of either sign.
@@ -120,7 +119,7 @@ pub enum Centre {
 ///
 /// # Method
 /// The sum of squares, of up to 100 bits, as three inner products of limbs; of its exact low bits and of its
-/// high bits the one is normalised that has the digits, by the bits that are looked up in any case. For slow links rows
+/// high bits the one is normalised that has the digits, by the bits that are looked up in any case. Where rounds are saved, rows
 /// of numbers that are known to be small take the place of their distances with a multiple of these that needs no mean.
 ///
 /// # Cost
@@ -222,12 +221,15 @@ struct Centred<P: Protocol> {
     gain: f64,
 }
 
-/// True if rows are centred without a mean: for slow links, if no value leaves its range.
+/// The most words that are centred without a mean in the balanced profile.
+const FEW: usize = 1 << 13;
+
+/// True if rows are centred without a mean, which saves rounds, and no value leaves its range.
 fn at_once<P: Protocol>(mpc: &P, rows: &SecretTensor<P>, count: usize) -> bool {
     let log = count.next_power_of_two().ilog2();
     // n times a word and less a sum of n; the root of the sum of the squares of distances times at most 2.
     let fits = rows.width() + log <= 61 && rows.width() + log.div_ceil(2) <= 50;
-    count > 1 && fits && mpc.profile() == Profile::SlowLinks
+    count > 1 && fits && mpc.profile().saves_rounds(rows.shape().len(), FEW, usize::MAX)
 }
 
 /// `n x - sum(x)`, exactly; the bits that `n` has added are dropped but one. Two rounds fewer than with a mean, for

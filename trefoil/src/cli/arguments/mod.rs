@@ -372,9 +372,10 @@ fn temperature(text: &str) -> Result<f64, String> {
 /// Reads a profile as `party.toml` has it.
 fn profile(text: &str) -> Result<Profile, String> {
     match text {
+        "balanced" => Ok(Profile::Balanced),
         "bytes" => Ok(Profile::Bytes),
         "slow-links" => Ok(Profile::SlowLinks),
-        _ => Err("use bytes or slow-links".to_owned()),
+        _ => Err("use balanced, bytes or slow-links".to_owned()),
     }
 }
 

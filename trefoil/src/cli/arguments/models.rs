@@ -272,8 +272,8 @@ pub struct MakeTape {
     /// The rounding of results, as in the servers' party.toml
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub truncation: Truncation,
-    /// The cost to save, as in the servers' party.toml: bytes or slow-links
-    #[arg(long, default_value = "bytes", value_parser = profile, value_name = "PROFILE")]
+    /// The cost to save, as in the servers' party.toml: balanced, bytes or slow-links
+    #[arg(long, default_value = "balanced", value_parser = profile, value_name = "PROFILE")]
     pub profile: Profile,
     /// The generator of the streams that the servers expand: aes-128-ctr, or chacha12 where one computes on a device
     #[arg(long, default_value = "aes-128-ctr", value_name = "NAME")]

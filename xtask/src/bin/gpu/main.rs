@@ -10,13 +10,12 @@ mod measure;
 mod parties;
 mod sanitizer;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 use gpu_kernels::{
     CudaEngine,
@@ -77,17 +76,14 @@ fn run() -> Result<()> {
     }
     let engine = with_cublas(CudaEngine::open(arguments.device)?, &arguments)?;
     println!("{}, methods {:?}", engine.name(), engine.methods());
-    let json = arguments.json.as_ref().map(|path| {
-        let open = File::options().create(true).append(true).open(path);
-        open.with_context(|| format!("cannot write {}", path.display()))
-    });
     let small = arguments.small || arguments.emulated;
     let options = Options {
         only: arguments.only.clone(),
         quick: arguments.quick || small,
+        json: arguments.json.clone(),
         ..Options::default()
     };
-    let mut bench = Bench::new(options, json.transpose()?);
+    let mut bench = Bench::new(options);
     bench.start_suite("gpu");
     let limit = Duration::from_secs(arguments.limit);
     let mut run = Run {
