@@ -5,6 +5,7 @@
 
 pub mod accuracy;
 pub mod cargo;
+pub mod cases;
 pub mod check;
 pub mod docs;
 pub mod exported;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{accuracy, cargo, check, docs, exported, gpu, operators, ptx, wheel};
+use xtask::{accuracy, cargo, cases, check, docs, exported, gpu, operators, ptx, wheel};
 
 /// Maintainers' commands of Trefoil.
 #[derive(Parser)]
@@ -80,6 +80,9 @@ fn main() -> ExitCode {
         Task::Check { only } => check::run(only.as_deref()).map(|()| ExitCode::SUCCESS),
         Task::Ptx { check } => ptx::run(check).map(|()| ExitCode::SUCCESS),
         Task::Gpu { build_only, args } => gpu::run(build_only, &args),
+        Task::Bench { args } if args.iter().any(|arg| arg == "--list") => {
+            cases::print(&args).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bench { args } => program("bench", &["--release"], &args),
         Task::Train { args } => program("train", &["--release"], &args),
         Task::Wheel { free_threaded, targets } => {

@@ -5,6 +5,24 @@ use serde::{Deserialize, Serialize};
 /// The name of this project among the systems of the records.
 pub const OURS: &str = "trefoil";
 
+/// The rows of `docs/measured.md`: a description, and suite and case of `cargo xtask bench`.
+pub const MEASURED: &[(&str, &str)] = &[
+    ("ReLU of 1,000,000 words", "protocols/relu/1e6"),
+    ("product of two 1024 x 1024 matrices", "protocols/matmul/1024"),
+    ("convolution of a ResNet block, 56 x 56 x 64", "protocols/conv/resnet-block"),
+    ("softmax of 128 rows of 10", "protocols/softmax/128x10"),
+    ("exp of 100,000 numbers", "protocols/exp/1e5"),
+    ("GELU of 100,000 numbers", "protocols/gelu/1e5"),
+    ("sigmoid of 100,000 numbers", "protocols/sigmoid/1e5"),
+    ("LeNet, one image", "models/lenet/1"),
+    ("AlexNet for CIFAR-10, one image", "models/alexnet-cifar/1"),
+    ("VGG-16 for CIFAR-10, one image", "models/vgg16-cifar/1"),
+    ("ResNet-50 for ImageNet, one image", "models/resnet50/1"),
+    ("BERT-base, 128 tokens", "models/bert-base/1"),
+    ("GPT-2, a token behind 127", "models/gpt2/decode-128"),
+    ("training step of LeNet, 128 images", "training/lenet/128"),
+];
+
 /// One line of JSON: a case, its conditions and its results. Absent values are `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

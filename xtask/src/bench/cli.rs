@@ -2,8 +2,7 @@
 
 use std::env;
 use std::fmt;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use trefoil::protocols::ProtocolChoice;
 
 use super::{Bench, SUITES, launch, peers::Peers};
+use crate::record::MEASURED;
 
 /// The network between the parties of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -68,8 +68,8 @@ pub struct Options {
     /// Fewer and shorter runs: to see that it works, not to quote
     #[arg(long)]
     pub quick: bool,
-    /// Append one JSON object per case to this file
-    #[arg(long, value_name = "FILE")]
+    /// Append one JSON object per case to this file, or to SUITE.jsonl in this folder
+    #[arg(long, value_name = "PATH")]
     pub json: Option<PathBuf>,
     /// Network between the parties, in suites with parties; each suite has its default
     #[arg(long)]
@@ -92,8 +92,12 @@ pub struct Options {
     pub with_peers: bool,
 }
 
+/// The name that stands for the rows of `docs/measured.md`.
+const MEASURED_SUITE: &str = "measured";
+
 fn suites_help() -> String {
     let mut text = String::from("Suites:");
+    text += &format!("\n  {MEASURED_SUITE:<12} the rows of docs/measured.md, of several suites");
     for suite in SUITES {
         text += &format!("\n  {:<12} {}", suite.name, suite.about);
     }
@@ -110,17 +114,9 @@ pub fn main() -> Result<()> {
         return launch::entry(&args[1..]);
     }
     let options = Options::parse();
-    let json = options.json.as_deref().map(appending).transpose()?;
     let with_peers = options.with_peers && !options.list;
-    let bench = Bench::new(options, json);
+    let bench = Bench::new(options);
     run(if with_peers { bench.with_peers(Peers::start()?) } else { bench })
-}
-
-/// Opens a file to append to; makes it, and its folder, where they are not there.
-fn appending(path: &Path) -> Result<File> {
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-    let opened = made.and_then(|()| File::options().create(true).append(true).open(path));
-    opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn run(mut bench: Bench) -> Result<()> {
@@ -136,6 +132,9 @@ fn run(mut bench: Bench) -> Result<()> {
     }
     if bench.options().checked && bench.options().protocol != ProtocolChoice::Rss {
         bail!("only parties of `rss` prove their messages: leave out --checked");
+    }
+    if wanted.as_deref() == Some(MEASURED_SUITE) {
+        return rows(bench);
     }
     let mut known = false;
     for suite in SUITES.iter().filter(|suite| wanted.as_deref().is_none_or(|w| w == suite.name)) {
@@ -153,8 +152,23 @@ fn run(mut bench: Bench) -> Result<()> {
     bench.finish()
 }
 
+/// Runs the cases of the rows of `docs/measured.md`.
+fn rows(mut bench: Bench) -> Result<()> {
+    for (_, row) in MEASURED {
+        let (name, case) = row.split_once('/').unwrap_or((row, ""));
+        let suite = SUITES.iter().find(|suite| suite.name == name);
+        let suite = suite.with_context(|| format!("no suite {name}"))?;
+        bench.start_suite(suite.name);
+        bench.select(Some(case));
+        suite.cases.iter().try_for_each(|cases| cases(&mut bench))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{env, fs, path::Path};
+
     use super::*;
 
     /// Every `cargo xtask bench ...` of a Markdown file that names a suite, not a placeholder.
@@ -167,6 +181,38 @@ mod tests {
         commands.filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase())).collect()
     }
 
+    fn listed(options: Options, suite: &super::super::Suite) -> Vec<String> {
+        let mut bench = Bench::new(Options { list: true, ..options });
+        bench.start_suite(suite.name);
+        suite.cases.iter().for_each(|cases| cases(&mut bench).unwrap());
+        bench.names().to_vec()
+    }
+
+    /// `cargo xtask bench --list` prints a file, so that it need not be compiled with all crates.
+    #[test]
+    fn the_list_of_cases_is_that_of_the_suites() {
+        let all: Vec<_> =
+            SUITES.iter().flat_map(|suite| listed(Options::default(), suite)).collect();
+        let wanted = all.join("\n") + "\n";
+        if env::var_os("TREFOIL_LIST_CASES").is_some() {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cases.txt");
+            fs::write(file, &wanted).unwrap();
+        }
+        assert!(
+            wanted == include_str!("../cases.txt"),
+            "the cases have changed: run this test with TREFOIL_LIST_CASES=1, which writes xtask/src/cases.txt"
+        );
+    }
+
+    #[test]
+    fn each_row_of_the_measured_ones_is_a_case() {
+        let known = include_str!("../cases.txt");
+        for (_, row) in MEASURED {
+            let (suite, case) = row.split_once('/').unwrap();
+            assert!(known.lines().any(|line| line == format!("{suite}: {case}")), "{row}");
+        }
+    }
+
     #[test]
     fn commands_in_documentation_name_suites_and_cases() {
         for file in ["README.md", "ring-arith/README.md", "xtask/README.md"] {
@@ -175,7 +221,7 @@ mod tests {
                 let words = std::iter::once("bench").chain(words.clone());
                 let options = Options::try_parse_from(words)
                     .unwrap_or_else(|error| panic!("{file}: {command}: {error}"));
-                let mut bench = Bench::new(Options { list: true, ..options.clone() }, None);
+                let mut bench = Bench::new(Options { list: true, ..options.clone() });
                 let wanted = options.suite.as_deref().unwrap();
                 let suite = SUITES.iter().find(|suite| suite.name == wanted);
                 let suite = suite.unwrap_or_else(|| panic!("{file}: no suite {wanted}"));

@@ -31,6 +31,8 @@ mod record;
 mod report;
 
 mod additive;
+#[cfg(test)]
+mod counted;
 mod embed;
 mod figures;
 mod models;

@@ -50,11 +50,11 @@ const fn images(
     batch: usize,
 ) -> Model {
     let network = Architecture::Images(network, pooling);
-    Model { case, network, batch, profile: Spares::Bytes }
+    Model { case, network, batch, profile: Spares::Balanced }
 }
 
 const fn text(case: &'static str, network: Architecture) -> Model {
-    Model { case, network, batch: 1, profile: Spares::Bytes }
+    Model { case, network, batch: 1, profile: Spares::Balanced }
 }
 
 /// As another case, for slow links.
@@ -158,12 +158,12 @@ fn check_prediction(model: &Model, setup: Setup, outcome: &Outcome) -> Result<()
 }
 
 impl Model {
-    fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> Sizes {
         let past = if let Architecture::Gpt2Step(past) = self.network { past } else { 0 };
         Sizes { batch: self.batch, past }
     }
 
-    fn compile(&self) -> Result<Compiled> {
+    pub(super) fn compile(&self) -> Result<Compiled> {
         let random = &mut RandomWeights::new(SEED);
         let graph = match self.network {
             Architecture::Images(name, pooling) => by_name(name, pooling, random)?,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use dealt_protocols::Dealt;
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::{Deal, Protocol, Security, ServerProtocol, Settings};
+use mpc_core::{Deal, Profile, Protocol, Security, ServerProtocol, Settings};
 use net::{Job, Meter, Metered, Party, Session, Shaped, Transport, launch};
 use ring_arith::{Engine, Generator, Shape, Tensor};
 use rss_protocols::{Dealer, Options, Rss, Tape};
@@ -23,6 +23,9 @@ use super::{Effort, Network};
 /// The type of a party of replicated sharing.
 pub(crate) type Mpc = Rss<AnyEngine>;
 
+/// The digest of a measured job.
+pub(super) const JOB: [u8; 32] = [0; 32];
+
 /// A protocol whose parties can be measured.
 pub(crate) trait Measurable: ServerProtocol<Engine = AnyEngine> + 'static {
     /// Its name with its generator, as the results have it.
@@ -31,8 +34,9 @@ pub(crate) trait Measurable: ServerProtocol<Engine = AnyEngine> + 'static {
     /// A party of a metered session, set up with its tape if there is one.
     fn join(session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<Self>;
 
-    /// Spends the next place of a tape, if the session has one.
-    fn next_place(&mut self, tape: Option<&Tape>) -> Result<()>;
+    /// Begins a job, of the next place of a tape if the session has one: dealers take turns from its begin, and so the
+    /// bytes and rounds of all runs are those of a served job.
+    fn begin_run(&mut self, tape: Option<&Tape>) -> Result<()>;
 
     /// Ends the session, once all parties end it.
     fn finish(self) -> Result<()>;
@@ -47,7 +51,7 @@ impl Measurable for Mpc {
     fn join(session: Session, setup: &Setup, tape: Option<&Tape>) -> Result<Self> {
         let (engine, _) = setup.engine.open(setup.threads)?;
         let Some(tape) = tape else {
-            let options = Options::default().security(setup.security);
+            let options = Options::default().profile(Profile::default()).security(setup.security);
             return Ok(Rss::with_options(session, engine, options)?);
         };
         let mut mpc = Rss::dealt(session, engine, Options::default())?;
@@ -55,9 +59,10 @@ impl Measurable for Mpc {
         Ok(mpc)
     }
 
-    fn next_place(&mut self, tape: Option<&Tape>) -> Result<()> {
-        if let Some(tape) = tape {
-            tape.begin(self)?;
+    fn begin_run(&mut self, tape: Option<&Tape>) -> Result<()> {
+        match tape {
+            Some(tape) => drop(tape.begin(self)?),
+            None => self.begin_job(&JOB)?,
         }
         Ok(())
     }
@@ -81,8 +86,8 @@ macro_rules! measurable_with_live_dealer {
                 Ok(Self::start(session, engine, settings)?)
             }
 
-            fn next_place(&mut self, _: Option<&Tape>) -> Result<()> {
-                Ok(())
+            fn begin_run(&mut self, _: Option<&Tape>) -> Result<()> {
+                Ok(self.begin_job(&JOB)?)
             }
 
             fn finish(self) -> Result<()> {
@@ -177,9 +182,9 @@ impl<P: Measurable> Joined<P> {
         others.filter(|&peer| peer != self.control.me() && !self.control.on_tape(peer)).collect()
     }
 
-    /// Waits until all are here, and spends the next place of a tape.
+    /// Begins a job, of the next place of a tape if there is one, and waits until all are here.
     pub(super) fn next_run(&mut self) -> Result<()> {
-        self.mpc.next_place(self.tape.as_ref())?;
+        self.mpc.begin_run(self.tape.as_ref())?;
         self.say(0).map(drop)
     }
 

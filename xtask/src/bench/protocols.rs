@@ -22,7 +22,7 @@ use super::party::{self, Joined, Measurable, Mpc, Setup};
 use super::{Bench, Effort, Network, Timing, cpu_seconds, figures};
 
 /// The work that a case repeats, once its inputs are shared.
-type Run<P> = Box<dyn FnMut(&mut P) -> mpc_core::Result<()>>;
+pub(super) type Run<P> = Box<dyn FnMut(&mut P) -> mpc_core::Result<()>>;
 
 /// A named operation.
 pub(super) struct Operation {
@@ -59,7 +59,7 @@ pub(super) enum Work {
 }
 
 /// All operations. Names key a history of results.
-const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     at("relu/1e4", "10^4", Work::Relu(10_000, 64)),
     at("relu/1e5", "10^5", Work::Relu(100_000, 64)),
     at("relu/1e6", "10^6", Work::Relu(1_000_000, 64)),
@@ -307,7 +307,7 @@ pub(super) fn party(args: &[String]) -> Result<()> {
 
 impl Work {
     /// Shares an operation's inputs.
-    fn prepare<P: Measurable>(self, mpc: &mut P) -> mpc_core::Result<Run<P>> {
+    pub(super) fn prepare<P: Measurable>(self, mpc: &mut P) -> mpc_core::Result<Run<P>> {
         match self {
             Self::Relu(n, width) => relu(mpc, n, width),
             Self::Negative => negative(mpc),

@@ -1,7 +1,8 @@
 //! A case under measurement, and the record it leaves: one line of JSON.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use gpu_kernels::EngineChoice;
@@ -18,7 +19,7 @@ use crate::record::{OURS, Record};
 pub struct Bench {
     options: Options,
     suite: &'static str,
-    json: Option<File>,
+    json: Option<PathBuf>,
     peers: Option<Peers>,
     skipped: Vec<String>,
     listed: Vec<String>,
@@ -28,12 +29,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A run of nothing yet, whose records go to `json` as well.
-    pub fn new(options: Options, json: Option<File>) -> Bench {
+    /// A run of nothing yet. Its records also go to the file that the options name, or to one for each suite in the folder.
+    pub fn new(options: Options) -> Bench {
         // A program that was carried elsewhere knows its commit from when it was built.
         let commit = option_env!("TREFOIL_COMMIT").map_or_else(commit, str::to_owned);
         let machine = describe();
         let (peers, skipped, listed) = (None, Vec::new(), Vec::new());
+        let json = options.json.clone();
         Bench { options, suite: "", json, peers, skipped, listed, records: 0, machine, commit }
     }
 
@@ -76,6 +78,11 @@ impl Bench {
             protocol: self.options.protocol,
             security: if self.options.checked { Security::Checked } else { Security::SemiHonest },
         }
+    }
+
+    /// Selects one case, or those below it, for what follows.
+    pub(super) fn select(&mut self, only: Option<&str>) {
+        self.options.only = only.map(str::to_owned);
     }
 
     /// True if `name` is among the cases to be measured; for set-up shared by several cases.
@@ -149,12 +156,21 @@ impl Bench {
         }
         println!("{}", report::row(record));
         self.records += 1;
-        if let Some(file) = &mut self.json {
+        if let Some(path) = &self.json {
             let line = serde_json::to_string(record)?;
-            writeln!(file, "{line}").context("cannot write the JSON file")?;
+            writeln!(appending(path, self.suite)?, "{line}")
+                .context("cannot write the JSON file")?;
         }
         Ok(())
     }
+}
+
+/// Opens a file to append to, that of a suite if a folder is named; makes it, and its folder, where they are not there.
+fn appending(path: &Path, suite: &str) -> Result<File> {
+    let path = if path.is_dir() { path.join(format!("{suite}.jsonl")) } else { path.to_owned() };
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let opened = made.and_then(|()| File::options().create(true).append(true).open(&path));
+    opened.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// True if `--only only` selects the case `name`: `only` is the case or a parent of it in the path.
@@ -355,7 +371,7 @@ mod tests {
 
     fn bench(only: Option<&str>) -> Bench {
         let options = Options { only: only.map(str::to_owned), quick: true, ..Options::default() };
-        Bench::new(options, None)
+        Bench::new(options)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use models::architectures::{Pooling, RandomWeights, by_name};
-use mpc_core::{Deal, Operand, Protocol};
+use mpc_core::{Deal, Operand, Protocol, ServerProtocol};
 use net::{Meter, Party, Session, launch as parties};
 use nn_layers::train::{
     self, Optimiser, Privacy, State, Step, TrainOptions, TrainPlan, TrainRequest,
@@ -17,12 +17,12 @@ use ring_arith::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::models::Profile;
-use super::party::{self, Mpc, Setup, agree_on_runs, barrier};
+use super::party::{self, JOB, Mpc, Setup, agree_on_runs, barrier};
 use super::{Bench, Effort, Network, Timing};
 
 /// A network whose training step is measured, and its comparison.
-struct Training {
-    case: &'static str,
+pub(super) struct Training {
+    pub(super) case: &'static str,
     network: &'static str,
     batch: usize,
     how: How,
@@ -52,7 +52,7 @@ enum Against {
 }
 
 /// All cases, CryptGPU's networks with average pooling. Names key a history of results.
-const TRAININGS: &[Training] = &[
+pub(super) const TRAININGS: &[Training] = &[
     Training {
         case: "lenet/128",
         network: "lenet",
@@ -108,7 +108,7 @@ const TRAININGS: &[Training] = &[
 const SEED: u64 = 2021;
 
 /// The learning rate of every step.
-const RATE: f64 = 0.01;
+pub(super) const RATE: f64 = 0.01;
 
 /// The cases of this module.
 ///
@@ -152,9 +152,9 @@ impl Against {
 }
 
 /// The step and its comparison, with the numbers that only party 0 needs.
-struct Pair {
+pub(super) struct Pair {
     request: TrainRequest,
-    step: TrainPlan,
+    pub(super) step: TrainPlan,
     start: Vec<HostTensor>,
     other: Other,
     other_start: Vec<HostTensor>,
@@ -186,7 +186,7 @@ impl Training {
         Ok(TrainPlan::with_request(&graph, graph.only_output()?, &options)?)
     }
 
-    fn pair(&self) -> Result<Pair> {
+    pub(super) fn pair(&self) -> Result<Pair> {
         let (request, step, start) = self.plan(self.how)?;
         let (other, other_start) = match self.against {
             Against::Sgd => {
@@ -381,6 +381,7 @@ impl Task {
 /// Times one run.
 fn once(mpc: &mut Mpc, meter: &Meter, running: &mut Running, into: &mut Measured) -> Result<()> {
     let mut profile = Profile::default();
+    mpc.begin_job(&JOB)?;
     barrier(mpc)?;
     let start = meter.stats();
     let clock = Instant::now();

@@ -4,25 +4,7 @@ use anyhow::{Context, Result};
 
 use super::page::{bytes, time};
 use super::records::{Records, name};
-use crate::record::{OURS, Record};
-
-/// The rows of the page: a description, and the case of `cargo xtask bench` that measures it.
-const ROWS: &[(&str, &str)] = &[
-    ("ReLU of 1,000,000 words", "protocols/relu/1e6"),
-    ("product of two 1024 x 1024 matrices", "protocols/matmul/1024"),
-    ("convolution of a ResNet block, 56 x 56 x 64", "protocols/conv/resnet-block"),
-    ("softmax of 128 rows of 10", "protocols/softmax/128x10"),
-    ("exp of 100,000 numbers", "protocols/exp/1e5"),
-    ("GELU of 100,000 numbers", "protocols/gelu/1e5"),
-    ("sigmoid of 100,000 numbers", "protocols/sigmoid/1e5"),
-    ("LeNet, one image", "models/lenet/1"),
-    ("AlexNet for CIFAR-10, one image", "models/alexnet-cifar/1"),
-    ("VGG-16 for CIFAR-10, one image", "models/vgg16-cifar/1"),
-    ("ResNet-50 for ImageNet, one image", "models/resnet50/1"),
-    ("BERT-base, 128 tokens", "models/bert-base/1"),
-    ("GPT-2, a token behind 127", "models/gpt2/decode-128"),
-    ("training step of LeNet, 128 images", "training/lenet/128"),
-];
+use crate::record::{MEASURED, OURS, Record};
 
 /// The other systems, by the start of their names.
 const OTHERS: [&str; 2] = ["SPU", "CrypTen"];
@@ -44,7 +26,7 @@ pub(super) fn update(readme: &str, records: &Records) -> Result<String> {
 fn table(records: &Records) -> String {
     let mut machines: Vec<&str> = Vec::new();
     let mut rows = String::new();
-    for (words, case) in ROWS {
+    for (words, case) in MEASURED {
         let of = |is: &dyn Fn(&Record) -> bool| {
             let mut found = records.all().filter(|record| name(record) == *case && is(record));
             found.next_back()
@@ -63,12 +45,13 @@ fn table(records: &Records) -> String {
         };
         let (suite, case) = case.split_once('/').unwrap_or((case, ""));
         rows += &format!(
-            "| {words} | {} | {} | {} | {} | {} | `cargo xtask bench {suite} --only {case}` |\n",
+            "| {words} | {} | {} | {} | {} | {} | {} | `cargo xtask bench {suite} --only {case}` |\n",
             seconds(ours),
             ours.bytes_per_party.map(bytes).unwrap_or_default(),
             ours.rounds.map(|rounds| rounds.to_string()).unwrap_or_default(),
             other(OTHERS[0]),
             other(OTHERS[1]),
+            ours.commit.get(..8).unwrap_or(&ours.commit),
         );
     }
     if rows.is_empty() {
@@ -77,8 +60,8 @@ fn table(records: &Records) -> String {
     format!(
         "Three parties as processes on one machine ({}; each row is of one), a thread each, over \
          mutual TLS:\n\n\
-         | what | time | bytes per party | rounds | {} | {} | measured again by |\n\
-         |---|---|---|---|---|---|---|\n{rows}",
+         | what | time | bytes per party | rounds | {} | {} | commit | measured again by |\n\
+         |---|---|---|---|---|---|---|---|\n{rows}",
         machines.join("; "),
         OTHERS[0],
         OTHERS[1],
@@ -99,6 +82,7 @@ mod tests {
             seconds_median: Some(seconds),
             bytes_per_party: Some(1500),
             machine: "a machine".into(),
+            commit: "0123abcdef".into(),
             ..Record::default()
         };
         let records = Records::of(vec![record(OURS, 0.004), record("SPU 1", 0.5)]);
@@ -107,7 +91,7 @@ mod tests {
         assert!(
             text.starts_with(&format!("a\n{START}Three")) && text.ends_with(&format!("{END}b\n"))
         );
-        let row = "| LeNet, one image | 4.00 ms | 1.5 kB |  | 500.00 ms |  | `cargo xtask bench \
+        let row = "| LeNet, one image | 4.00 ms | 1.5 kB |  | 500.00 ms |  | 0123abcd | `cargo xtask bench \
                    models --only lenet/1` |";
         assert!(text.contains(row) && !text.contains("old"), "{text}");
         assert!(update("no comments", &records).is_err());
