@@ -22,7 +22,7 @@ class StandardScaler(Estimator):
     A column whose standard deviation is below about ``2^-12`` counts as constant. For deviations ``d`` from ``2^-10`` to
     ``2^20`` the rows have an error of ``2^-18 + 2^-20 / d``, relative to numbers above 1.
 
-    Cost: about 90 rounds for any number of columns, and five products or truncations of each number.
+    Cost: about 60 rounds for any number of columns, and five products or truncations of each number.
     """
 
     mean_: Secret
