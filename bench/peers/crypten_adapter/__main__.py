@@ -1,7 +1,7 @@
 """CrypTen's own tests on Trefoil, by an adapter that presents Trefoil under CrypTen's names.
 
     git clone https://github.com/facebookresearch/CrypTen
-    python bench/peers/crypten_adapter CrypTen/test test_arithmetic test_mpc test_autograd test_gradients
+    python bench/peers/crypten_adapter CrypTen/test test_arithmetic test_binary test_mpc test_autograd test_gradients
 
 It needs PyTorch and the package trefoil, and nothing of CrypTen but its files of tests. All parties are threads of one
 process, which is the only member of CrypTen's world: what it holds of a shared number is the number's word. Tests that
@@ -19,7 +19,7 @@ import unittest
 
 import torch
 from methods import TABLE, window_of
-from tensor import ArithmeticSharedTensor, Binary, CrypTensor, MPCTensor, Sharing, as_torch, cat, stack, tracking
+from tensor import ArithmeticSharedTensor, BinarySharedTensor, CrypTensor, MPCTensor, Sharing, as_torch, cat, stack, tracking
 
 # -- CrypTen's gradients ---------------------------------------------------------------------------
 
@@ -144,14 +144,17 @@ def modules():
                     "get_default_cryptensor_type": lambda: "mpc", "set_default_cryptensor_type": lambda _: None},
         "crypten.communicator": {"get": comm.get}, "crypten.config": {"cfg": _Config()},
         "crypten.common": {}, "crypten.common.functions": {}, "crypten.common.functions.pooling": {"_pool2d_reshape": _pool2d_reshape},
-        "crypten.common.tensor_types": {"is_float_tensor": lambda x: isinstance(x, torch.Tensor) and x.is_floating_point()},
+        "crypten.common.tensor_types": {
+            "is_float_tensor": lambda x: isinstance(x, torch.Tensor) and x.is_floating_point(),
+            "is_int_tensor": lambda x: isinstance(x, torch.Tensor) and not x.is_floating_point(),
+        },
         "crypten.common.rng": {"generate_random_ring_element": lambda size, **_: torch.randint(-(1 << 40), 1 << 40, tuple(size)),
                                "generate_kbit_random_tensor": lambda size, **_: torch.randint(0, 1 << 30, tuple(size))},
         "crypten.gradients": {name: own[name] for name in ("AutogradContext", "AutogradFunction", "FUNCTION_REGISTRY", "register_function")}
         | {"get_grad_fn": FUNCTION_REGISTRY.get},
         "crypten.mpc": {"MPCTensor": MPCTensor, "ptype": Sharing, "arithmetic": Sharing.arithmetic, "binary": Sharing.binary},
         "crypten.mpc.ptype": {"ptype": Sharing},
-        "crypten.mpc.primitives": {"ArithmeticSharedTensor": ArithmeticSharedTensor, "BinarySharedTensor": Binary},
+        "crypten.mpc.primitives": {"ArithmeticSharedTensor": ArithmeticSharedTensor, "BinarySharedTensor": BinarySharedTensor},
         "test": {},
         "test.multiprocess_test_case": {
             "MultiProcessTestCase": _Case, "get_random_test_tensor": get_random_test_tensor, "onehot": onehot,

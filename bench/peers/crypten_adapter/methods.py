@@ -6,13 +6,13 @@ import logging
 import math
 
 import numpy as np
-from tensor import STATE, CrypTensor, plain, public_key
+from tensor import STATE, BinarySharedTensor, CrypTensor, plain, public_key
 
 import trefoil
 from trefoil import functions
 
 
-def method(function, *names):
+def method(function, *names, of=CrypTensor):
     """Makes a function of secret arrays one of tensors, under its names and in place."""
 
     @functools.wraps(function)
@@ -29,13 +29,15 @@ def method(function, *names):
         return self
 
     for name in names or [function.__name__.strip("_")]:
-        setattr(CrypTensor, name, call)
-        if not name.startswith("__") and not hasattr(CrypTensor, name + "_"):
-            setattr(CrypTensor, name + "_", in_place)
+        setattr(of, name, in_place if name in CHANGING else call)
+        if not name.startswith("__") and not hasattr(of, name + "_"):
+            setattr(of, name + "_", in_place)
     return function
 
 
 _VIEWS = set()
+#: Operators that put their result in the place of the left operand.
+CHANGING = {"__iand__", "__ior__", "__ixor__"}
 pair = lambda x: (x, x) if isinstance(x, int) else tuple(x)
 
 
@@ -279,8 +281,16 @@ TABLE = {
     "binary_cross_entropy_with_logits": lambda x, target, skip_forward=False: _binary_crossed(x.sigmoid(), target),
     "rappor_loss": _rappor, "cosine_similarity": _cosine, "batchnorm": _batch_normed,
 }
+#: The same of shares of bits.
+BITS = {
+    "__and__ __rand__ __iand__": lambda x, y: x & y, "__or__ __ror__ __ior__": lambda x, y: x | y,
+    "__xor__ __rxor__ __ixor__": lambda x, y: x ^ y, "__invert__": lambda x: ~x, "lshift __lshift__": lambda x, n: x << n,
+    "rshift __rshift__": lambda x, n: x >> n, "clone": lambda x: x.copy(),
+}
 for _names, _function in TABLE.items():
     method(_function, *_names.split())
+for _names, _function in BITS.items():
+    method(_function, *_names.split(), of=BinarySharedTensor)
 for _name in ("max", "min"):
     _extreme(_name)
 for _feature in (False, True):

@@ -87,6 +87,25 @@ class Binary(Box):
         return as_torch(self.words().reveal() / WORD).float()
 
 
+class Integers(Box):
+    """The place of a tensor's integers."""
+
+    def get_plain_text(self, dst=None):
+        return as_torch(self.secret.reveal()).long()
+
+    @property
+    def share(self):
+        words = self.get_plain_text()
+        if self._share is None or self._share.shape != words.shape:
+            self._share = words
+        return self._share.copy_(words)
+
+    @share.setter
+    def share(self, words):
+        self._share = words.clone()
+        self.secret = session().secret(words.numpy())
+
+
 class Sharing(enum.Enum):
     """CrypTen's kinds of shares."""
 
@@ -236,3 +255,21 @@ class ArithmeticSharedTensor(CrypTensor):
 
 
 ArithmeticSharedTensor.register(Box)
+
+
+class BinarySharedTensor(CrypTensor):
+    """CrypTen's tensor of shares of bits: secret integers, of which ours shares bits where it needs them."""
+
+    def __init__(self, tensor, src=0, broadcast_size=False, device=None):
+        assert src == 0 and getattr(tensor, "src", src) == src, "src is no rank, or another tensor's"
+        words = torch.round(tensor.double() * 65536).long() if tensor.is_floating_point() else tensor
+        self._tensor, self._base = Integers(session().secret(words.numpy())), None
+
+    @classmethod
+    def _of(cls, secret, base=None):
+        tensor = cls.__new__(cls)
+        tensor._tensor, tensor._base = Integers(secret if secret.dtype.kind == "i" else secret.astype(np.int64)), base
+        return tensor
+
+
+BinarySharedTensor.register(Binary)
