@@ -1,4 +1,4 @@
-"""Every estimator of ``trefoil.learn`` beside scikit-learn's on the same data: writes the tables of ``docs/estimators.md``.
+"""Every estimator of ``trefoil.learn`` beside scikit-learn's on the same data: writes tables of ``docs/estimators.md``.
 
     python estimators.py [--boosting] FILE
 """
@@ -97,7 +97,8 @@ def scores(ours, theirs, mpc, X, y, seen):
         return f"{theirs.score(X):.5g}", f"{ours.score(mpc.secret(X)).reveal():.5g}"
     # Of counts scikit-learn has another score: that of the deviance.
     whose = "" if type(theirs).__module__.startswith("sklearn") else " (XGBoost)"
-    theirs_ = metrics.r2_score(y, theirs.predict(X)) if isinstance(theirs, linear_model.PoissonRegressor) else theirs.score(seen, y)
+    counts = isinstance(theirs, linear_model.PoissonRegressor)
+    theirs_ = metrics.r2_score(y, theirs.predict(X)) if counts else theirs.score(seen, y)
     return f"{theirs_:.4f}{whose}", f"{ours.score(mpc.secret(X), mpc.secret(y)).reveal():.4f}"
 
 
@@ -107,7 +108,7 @@ def row(mpc, name, ours, theirs, X, y):
     start = time.perf_counter()
     ours.fit(S, T)
     # All that was asked for is computed when something of it is shown.
-    (ours.mean_ if hasattr(ours, "mean_") else next(v for k, v in vars(ours).items() if isinstance(v, trefoil.Secret))).reveal()
+    next(value for value in vars(ours).values() if isinstance(value, trefoil.Secret)).reveal()
     seconds, cost = time.perf_counter() - start, mpc.cost()
     seen = binned(X, ours.edges_.reveal()) if hasattr(ours, "edges_") else X
     theirs.fit(seen, y)
@@ -115,8 +116,8 @@ def row(mpc, name, ours, theirs, X, y):
     want, got = scores(ours, theirs, mpc, X, y, seen)
     done = "" if not hasattr(ours, "converged_") or ours.converged_.reveal() else " (not converged)"
     cells = [
-        f"`{type(ours).__name__}`{done}", f"{name}, {X.shape[0]:,} x {X.shape[1]}", want, got, f"{gap:.1e} {what}", f"{seconds:.1f}",
-        f"{cost.bytes / mpc.parties / 1e6:.1f}", f"{cost.rounds:,}",
+        f"`{type(ours).__name__}`{done}", f"{name}, {X.shape[0]:,} x {X.shape[1]}", want, got, f"{gap:.1e} {what}",
+        f"{seconds:.1f}", f"{cost.bytes / mpc.parties / 1e6:.1f}", f"{cost.rounds:,}",
     ]
     print("  ".join(cells), flush=True)
     return "| " + " | ".join(cells) + " |"
@@ -147,13 +148,15 @@ def table():
         jobs.append((name, learn.Ridge(1.0), linear_model.Ridge(1.0), *plain[name]))
     for name in ("breast cancer", "iris", "wine", "two classes"):
         jobs.append((name, learn.LogisticRegression(labels(name)), linear_model.LogisticRegression(**exact), *even[name]))
-    jobs.append(("visits", learn.PoissonRegressor(0.01), linear_model.PoissonRegressor(alpha=0.01, **exact), *plain["visits"]))
+    counted = linear_model.PoissonRegressor(alpha=0.01, **exact)
+    jobs.append(("visits", learn.PoissonRegressor(0.01), counted, *plain["visits"]))
     for name in ("breast cancer", "iris", "two classes"):
         jobs.append((name, learn.LinearSVC(labels(name)), svm.LinearSVC(dual=False, **exact), *even[name]))
     for name, smooth in (("iris", 1e-9), ("wine", 1e-9), ("digits", 1e-3)):
         ours, theirs = learn.GaussianNB(labels(name), var_smoothing=smooth), naive_bayes.GaussianNB(var_smoothing=smooth)
         jobs.append((name, ours, theirs, *(even if name == "digits" else plain)[name]))
-    jobs.append(("digits", learn.BernoulliNB(range(10), binarize=7.5), naive_bayes.BernoulliNB(binarize=7.5), *plain["digits"]))
+    dark = {"binarize": 7.5}
+    jobs.append(("digits", learn.BernoulliNB(range(10), **dark), naive_bayes.BernoulliNB(**dark), *plain["digits"]))
     for name in ("digits", "words"):
         jobs.append((name, learn.MultinomialNB(labels(name)), naive_bayes.MultinomialNB(), *plain[name]))
     for name, count in (("iris", 3), ("blobs", 4), ("digits", 10)):
@@ -218,7 +221,8 @@ def boosting():
         start = time.perf_counter()
         shares = ours.predict_proba(new).reveal()[:, 1]
         later, used = time.perf_counter() - start, mpc.cost()
-    for what, spent, cost, said in (("fit", seconds, cost, told(shares)), ("probabilities of the 2,000 rows", later, used, " | ")):
+    rows = ("fit", seconds, cost, told(shares)), ("probabilities of the 2,000 rows", later, used, " | ")
+    for what, spent, cost, said in rows:
         mega = cost.bytes / 3 / 1e6
         lines.append(f"| `GradientBoostingClassifier`, {what} | {said} | {spent:.1f} | {mega:,.0f} | {cost.rounds:,} |")
     print("\n".join(lines), flush=True)

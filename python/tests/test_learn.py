@@ -47,7 +47,9 @@ def test_a_scaler_is_scikit_learns(mpc):
 def test_least_squares_are_scikit_learns(mpc):
     X, y = table(datasets.load_diabetes)
     least = np.linalg.eigvalsh(np.corrcoef(X.T))[0]
-    for ours, theirs in ((learn.LinearRegression(), linear_model.LinearRegression()), (learn.Ridge(0.5), linear_model.Ridge(0.5))):
+    for ours, theirs in (
+        (learn.LinearRegression(), linear_model.LinearRegression()), (learn.Ridge(0.5), linear_model.Ridge(0.5)),
+    ):
         found, want = fit(mpc, ours, X, y), theirs.fit(X, y)
         stated = 2**-17 / least * y.std()
         assert abs(found.predict(mpc.secret(X)).reveal() - want.predict(X)).max() < stated
@@ -166,12 +168,13 @@ def test_naive_bayes_of_counts_is_scikit_learns(mpc):
     X, y = X[:300].astype(int), y[:300]
     for ours, theirs, error in (
         (learn.MultinomialNB(range(10)), naive_bayes.MultinomialNB(), 2**-16 * X.sum(1).max()),
-        (learn.BernoulliNB(range(10), binarize=4.0, alpha=0.5), naive_bayes.BernoulliNB(binarize=4.0, alpha=0.5), 2**-16 * 64),
+        (learn.BernoulliNB(range(10), binarize=4.0), naive_bayes.BernoulliNB(binarize=4.0), 2**-16 * 64),
     ):
         found, want = fit(mpc, ours, X, y), theirs.fit(X, y)
         assert (found.feature_count_.reveal() == want.feature_count_).all()
         assert abs(found.feature_log_prob_.reveal() - want.feature_log_prob_).max() < 2**-16
-        assert abs(found.predict_joint_log_proba(mpc.secret(X)).reveal() - want.predict_joint_log_proba(X)).max() < error
+        logs = found.predict_joint_log_proba(mpc.secret(X)).reveal()
+        assert abs(logs - want.predict_joint_log_proba(X)).max() < error
         assert (found.predict(mpc.secret(X)).reveal() == want.predict(X)).mean() > 0.99
 
 
@@ -186,7 +189,8 @@ def test_clusters_are_scikit_learns(mpc):
         found = fit(mpc, learn.KMeans(3, init=init, max_iter=15), X)
         assert found.converged_.reveal() == (want.n_iter_ < 15)
         assert (found.labels_.reveal() == want.labels_).all()
-        assert np.allclose(found.cluster_centers_.reveal(), want.cluster_centers_, atol=2**-17 * np.sqrt(X.var(0).mean()) + 2**-16)
+        error = 2**-17 * np.sqrt(X.var(0).mean()) + 2**-16
+        assert np.allclose(found.cluster_centers_.reveal(), want.cluster_centers_, atol=error)
         assert np.isclose(found.inertia_.reveal(), want.inertia_, rtol=2**-15)
         assert (found.predict(mpc.secret(X[:20])).reveal() == want.predict(X[:20])).all()
         assert np.isclose(found.score(mpc.secret(X[:20])).reveal(), want.score(X[:20]), rtol=2**-15)
@@ -246,10 +250,9 @@ def test_trees_of_numbers_are_scikit_learns(mpc):
     found = fit(mpc, learn.DecisionTreeRegressor(max_depth=3, edges=grid, min_samples_leaf=4), X, y)
     want = tree.DecisionTreeRegressor(max_depth=3, min_samples_leaf=4, random_state=0).fit(B, y)
     assert abs(found.predict(mpc.secret(X)).reveal() - want.predict(B)).max() < 2**-12 * y.std()
-    found = fit(mpc, learn.GradientBoostingRegressor(n_estimators=5, max_depth=2, edges=grid, reg_lambda=0.0, learning_rate=0.3), X, y)
-    want = ensemble.GradientBoostingRegressor(
-        n_estimators=5, max_depth=2, learning_rate=0.3, random_state=0,
-    ).fit(B, y)
+    options = dict(n_estimators=5, max_depth=2, learning_rate=0.3)
+    found = fit(mpc, learn.GradientBoostingRegressor(edges=grid, reg_lambda=0.0, **options), X, y)
+    want = ensemble.GradientBoostingRegressor(random_state=0, **options).fit(B, y)
     assert abs(found.predict(mpc.secret(X)).reveal() - want.predict(B)).max() < 2**-10 * y.std()
     assert abs(found.score(mpc.secret(X), mpc.secret(y)).reveal() - want.score(B, y)) < 2**-10
 
@@ -292,12 +295,14 @@ def test_boosted_classes_are_those_of_second_derivatives(mpc):
     assert abs(scores - want).max() < 2**-9
     # Rows one by one take the way of few comparisons, those above that of all edges.
     few = fit(mpc, learn.GradientBoostingClassifier(**options | {"n_estimators": 1}, bins=8), X, y)
-    assert abs(few.decision_function(mpc.secret(X)).reveal().reshape(-1) - boosted(B, 7, y, 1, 2, 0.5, 1.0, 2.0)).max() < 2**-9
+    scores = few.decision_function(mpc.secret(X)).reveal().reshape(-1)
+    assert abs(scores - boosted(B, 7, y, 1, 2, 0.5, 1.0, 2.0)).max() < 2**-9
 
 
 def test_boosting_tells_three_classes_apart(mpc):
     X, y = table(datasets.load_iris)
-    found = fit(mpc, learn.GradientBoostingClassifier([0, 1, 2], n_estimators=3, max_depth=2, bins=8, learning_rate=0.5), X, y)
+    options = dict(n_estimators=3, max_depth=2, bins=8, learning_rate=0.5)
+    found = fit(mpc, learn.GradientBoostingClassifier([0, 1, 2], **options), X, y)
     shares = found.predict_proba(mpc.secret(X)).reveal()
     assert abs(shares.sum(1) - 1).max() < 2**-14
     assert found.score(mpc.secret(X), mpc.secret(y)).reveal() > 0.95
@@ -317,7 +322,9 @@ ALL = [getattr(learn, name) for name in learn.__all__]
 def test_bad_input_is_refused_by_name(mpc, kind):
     X, y = mpc.secret(np.ones((6, 2))), mpc.secret(np.arange(6) % 2)
     alone = kind in (learn.KMeans, learn.PCA, learn.StandardScaler)
-    for wrong, said in ((np.ones((6, 2)), "not a secret array"), (X.reshape(-1), "two axes"), (X[:0], "at least one row"), (X[:, :0], "column")):
+    for wrong, said in (
+        (np.ones((6, 2)), "not a secret array"), (X.reshape(-1), "two axes"), (X[:0], "at least one row"), (X[:, :0], "column"),
+    ):
         with pytest.raises(InputError, match=said):
             kind().fit(wrong, y)
     if not alone:
@@ -340,9 +347,10 @@ def test_classes_are_public_and_several(mpc, kind, classes):
 
 
 @pytest.mark.parametrize("estimator", [
-    learn.Ridge(0.0), learn.Ridge(-1.0), learn.LogisticRegression(C=0.0), learn.LogisticRegression(max_iter=0), learn.LinearSVC(C=float("nan")),
-    learn.PoissonRegressor(-1.0), learn.BernoulliNB(alpha=0.0), learn.MultinomialNB(alpha=1e-9), learn.KMeans(9), learn.KMeans(2, init="random"),
-    learn.KMeans(2, init=[[0.0], [1.0]]), learn.PCA(3), learn.PCA(0), learn.DecisionTreeClassifier(bins=1), learn.DecisionTreeRegressor(max_depth=0),
+    learn.Ridge(0.0), learn.Ridge(-1.0), learn.LogisticRegression(C=0.0), learn.LogisticRegression(max_iter=0),
+    learn.LinearSVC(C=float("nan")), learn.PoissonRegressor(-1.0), learn.BernoulliNB(alpha=0.0),
+    learn.MultinomialNB(alpha=1e-9), learn.KMeans(9), learn.KMeans(2, init="random"), learn.KMeans(2, init=[[0.0], [1.0]]),
+    learn.PCA(3), learn.PCA(0), learn.DecisionTreeClassifier(bins=1), learn.DecisionTreeRegressor(max_depth=0),
     learn.DecisionTreeRegressor(edges=[[1.0, 2.0]]), learn.GradientBoostingClassifier(reg_lambda=0.0),
     learn.GradientBoostingRegressor(min_child_weight=0.0), learn.GradientBoostingRegressor(learning_rate=0.0),
 ])

@@ -86,14 +86,16 @@ class Estimator:
             raise InputError(f"this {type(self).__name__} is not fitted; call fit first")
         X = rows_of(X)
         if X.shape[1] != self.n_features_in_:
-            raise InputError(f"X has {X.shape[1]} columns; the {type(self).__name__} was fitted to {self.n_features_in_}")
+            fitted = f"the {type(self).__name__} was fitted to {self.n_features_in_}"
+            raise InputError(f"X has {X.shape[1]} columns; {fitted}")
         return X
 
     def _begin(self, X: Secret) -> Secret:
         """The rows of a fit, as real numbers."""
         X = rows_of(X)
         if X.shape[0] > MOST_ROWS:
-            raise InputError(f"X has {X.shape[0]} rows; sums of more than {MOST_ROWS} leave the range of a product: fit to a sample")
+            limit = f"sums of more than {MOST_ROWS} leave the range of a product: fit to a sample"
+            raise InputError(f"X has {X.shape[0]} rows; {limit}")
         self.n_features_in_: int = X.shape[1]
         return X
 
@@ -110,7 +112,7 @@ def rows_of(X: Any) -> Secret:
     if not isinstance(X, Secret):
         raise InputError(f"X is a {type(X).__name__}, not a secret array; mpc.secret(X) makes one")
     if X.ndim != 2:
-        raise InputError(f"X has shape {X.shape}; rows and columns are two axes: X.reshape(-1, 1) makes one column a table")
+        raise InputError(f"X has shape {X.shape}; a table has two axes: X.reshape(-1, 1) makes one of a column")
     if 0 in X.shape:
         raise InputError(f"X has shape {X.shape}; it takes at least one row and one column")
     return bits(X.astype(float), X._mpc.frac_bits)
@@ -328,7 +330,7 @@ class Spread:
     @staticmethod
     def of(centred: Secret, axes: tuple[int, ...]) -> Spread:
         count = math.prod(centred.shape[axis] for axis in axes)
-        # The sum of small squares has their digits, and that of large ones leaves the range: these are made small first.
+        # The sum of small squares has their digits; that of large ones leaves the range, so they are made small first.
         half = (math.ceil(math.log2(count)) + 1) // 2
         small = scaled(centred, 2.0**-half, centred.frac_bits)
         variance = functions.sum_squares(small, axes) * (4.0**half / count)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import functions, np
-from ._learn_base import FINE, Classifier, Scale, column_of, kept, listed, members, positive, scaled, times
+from ._learn_base import FINE, Classifier, Scale, bits, column_of, kept, listed, members, positive, scaled, times
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _NaiveBayes(Classifier):
         return self._scores(X).softmax(1)
 
     def predict_joint_log_proba(self, X: Secret) -> Secret:
-        """The logarithms of the probabilities of a row and each class together; without what all classes have in common.
+        """Logarithms of the joint probabilities of a row and each class, less what all classes have in common.
 
         Parameters
         ----------
@@ -83,13 +83,13 @@ class GaussianNB(_NaiveBayes):
 
     Notes
     -----
-    Means and variances have an error below ``2^-16`` of the column's deviation and variance, for classes with a hundredth of the
-    rows or more. A variance below ``2^-16`` of the column's counts as that. The largest variance of a
-    column times ``var_smoothing`` is at most 500 times the least. A logarithm of a probability has an error of ``2^-15`` of its size. Every class should occur: one that does not
-    counts as one of a single row.
+    Means and variances have an error below ``2^-16`` of the column's deviation and variance, for classes with a
+    hundredth of the rows or more. A variance below ``2^-16`` of the column's counts as that. The largest variance of
+    a column times ``var_smoothing`` is at most 500 times the least. A logarithm of a probability has an error of
+    ``2^-15`` of its size. Every class should occur: one that does not counts as one of a single row.
 
-    Cost: about 200 rounds for a fit, and eight products or truncations of each number of ``X``. A prediction costs a product and a
-    square of each number and class.
+    Cost: about 200 rounds for a fit, and eight products or truncations of each number of ``X``. A prediction costs a
+    product and a square of each number and class.
     """
 
     theta_: Secret
@@ -134,7 +134,8 @@ class GaussianNB(_NaiveBayes):
         variance = functions.clamp(variance, _LEAST_VARIANCE, 1000.0)
         self._scale, self._rest = scale, rest
         self._factor = kept("inv_sqrt_to", variance, frac=frac)
-        self._start = self.class_log_prior_ - functions.sum(functions.rescale(kept("log", variance), frac), 1).reshape(-1) * 0.5
+        logs = bits(kept("log", variance), frac).sum(1)
+        self._start = self.class_log_prior_ - logs * 0.5
         self.theta_ = scale.mean + (self._means + rest) * scale.spread.back
         self.var_ = times(variance, scale.deviation, frac) * scale.deviation
         return self._done()
@@ -171,10 +172,11 @@ class BernoulliNB(_NaiveBayes):
 
     Notes
     -----
-    A logarithm of a probability of a row has an error of ``2^-16`` for each column. A class that does not occur counts as one of a
-    single row.
+    A logarithm of a probability of a row has an error of ``2^-16`` for each column. A class that does not occur
+    counts as one of a single row.
 
-    Cost: a comparison of each number in ``fit`` and in a prediction; 30 rounds of logarithms of ``2 * classes * columns``.
+    Cost: a comparison of each number in ``fit`` and in a prediction; 30 rounds of logarithms of ``2 * classes *
+    columns``.
     """
 
     feature_count_: Secret
@@ -242,8 +244,9 @@ class MultinomialNB(_NaiveBayes):
 
     Notes
     -----
-    Numbers of ``X`` are at least 0, with sums below ``2^41``; those of a row have a sum below ``2^17``. A logarithm of a probability
-    of a row has an error of ``2^-16`` times that sum. A class that does not occur counts as one of a single row.
+    Numbers of ``X`` are at least 0, with sums below ``2^41``; those of a row have a sum below ``2^17``. A logarithm
+    of a probability of a row has an error of ``2^-16`` times that sum. A class that does not occur counts as one of a
+    single row.
 
     Cost: 30 rounds of logarithms of ``classes * columns`` numbers; a prediction is one product of matrices.
     """

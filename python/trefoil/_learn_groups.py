@@ -45,9 +45,9 @@ class KMeans(Estimator):
 
     Notes
     -----
-    The root of the mean variance of the columns is from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. A cluster
-    that has no row keeps its centre. A row whose distances from two centres differ by less than ``2^-15`` of the mean
-    variance may come to either.
+    The root of the mean variance of the columns is from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. A
+    cluster that has no row keeps its centre. A row whose distances from two centres differ by less than ``2^-15`` of
+    the mean variance may come to either.
 
     Cost of a step: a matrix product, and for each row a tournament of its ``n_clusters`` distances and a one-hot place.
     """
@@ -92,12 +92,14 @@ class KMeans(Estimator):
         rows = times(centred, inverse, X.frac_bits)
         if isinstance(self.init, str):
             if self.init != "first":
-                raise InputError(f"init is {self.init!r}: 'first' takes the first rows; or give centres, secret or public")
+                raise InputError(f"init is {self.init!r}: 'first' takes the first rows; or give centres")
             centres = rows[:clusters]
         else:
-            given = self.init if isinstance(self.init, Secret) else functions.constant(X._mpc, np.asarray(self.init, np.float64))
+            given = self.init
+            if not isinstance(given, Secret):
+                given = functions.constant(X._mpc, np.asarray(given, np.float64))
             if given.shape != (clusters, columns):
-                raise InputError(f"init has shape {given.shape}; {clusters} centres of {columns} columns have ({clusters}, {columns})")
+                raise InputError(f"init has shape {given.shape}; {clusters} centres have ({clusters}, {columns})")
             centres = times(given.astype(float) - mean, inverse, X.frac_bits)
         of_cluster, labels = self._nearest(rows, centres)
         before = of_cluster
@@ -176,9 +178,10 @@ class PCA(Estimator):
 
     Notes
     -----
-    Powers of the covariances give one direction after the other. Those of a variance ``v`` and the next ``w``, as shares of all, have an
-    error below ``2^-14 / (v - w)``, for ``v`` from ``2^-10`` and a gap ``1 - w / v`` from ``2^-8`` on. Directions of equal variances are
-    not determined. Ratios of variances have an error below ``2^-16``. Distances from the mean are below ``2^18``.
+    Powers of the covariances give one direction after the other. Those of a variance ``v`` and the next ``w``, as
+    shares of all, have an error below ``2^-14 / (v - w)``, for ``v`` from ``2^-10`` and a gap ``1 - w / v`` from
+    ``2^-8`` on. Directions of equal variances are not determined. Ratios of variances have an error below ``2^-16``.
+    Distances from the mean are below ``2^18``.
 
     Cost: about 310 rounds for each component, of matrices of columns by columns.
     """

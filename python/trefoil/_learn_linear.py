@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, kept, listed, members, positive, scaled, times, zeros,
+    FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, kept, listed, members, positive,
+    scaled, times, zeros,
 )
 from ._secret import Secret
 
@@ -89,7 +90,7 @@ def _diagonal(x: Secret) -> Secret:
 
 
 def _penalty(scale: Scale, strength: float) -> Secret:
-    """The penalty ``strength |w|^2`` of coefficients in the columns' own units, as a matrix. Constant columns have 1."""
+    """The penalty ``strength |w|^2`` of coefficients in the columns' own units, as a matrix; 1 for constant columns."""
     root = _root_penalty(scale, strength)
     squares = times(root, root, FINE)
     return _diagonal(squares + functions.rescale(scale.constant.reshape(-1), FINE))
@@ -164,9 +165,9 @@ class LinearRegression(_LeastSquares):
     Notes
     -----
     The equations are solved on columns and numbers of mean 0 and variance 1. Say ``e`` is the least eigenvalue of the
-    columns' correlations. For ``e`` from ``2^-10`` on, a prediction has an error below ``2^-17 / e`` standard deviations of
-    ``y``, and a coefficient has that divided by the deviation of its column. Of collinear columns no single coefficient
-    is determined, and the predictions remain right.
+    columns' correlations. For ``e`` from ``2^-10`` on, a prediction has an error below ``2^-17 / e`` standard
+    deviations of ``y``, and a coefficient has that divided by the deviation of its column. Of collinear columns no
+    single coefficient is determined, and the predictions remain right.
 
     Deviations of columns and of ``y`` are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. A constant
     column has the coefficient 0.
@@ -213,8 +214,8 @@ class Ridge(_LeastSquares):
 
     Notes
     -----
-    Limits, error and cost are those of :class:`LinearRegression`, for the eigenvalues with the penalty. The penalty is on
-    coefficients in the columns' own units.
+    Limits, error and cost are those of :class:`LinearRegression`, for the eigenvalues with the penalty. The penalty
+    is on coefficients in the columns' own units.
     """
 
     def __init__(self, alpha: float = 1.0) -> None:
@@ -285,16 +286,19 @@ class LogisticRegression(_Linear, Classifier):
     less certain the larger ``C`` is: their error is below ``2^-16 / e``, for the least eigenvalue ``e`` of the
     objective's curvature on columns of one scale.
 
-    Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. Rows of no listed class count
-    as the last one.
+    Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. Rows of no listed class
+    count as the last one.
 
     A step that changes a score by more than 16 is made shorter.
 
-    Cost of a step: about ``190 + 4 log2(columns)`` rounds, a product of each number of ``X``, and a sigmoid and a place in a
-    tournament for each row; for ``k > 2`` classes ``k (k + 1) / 2`` such products, and matrices of ``k`` times the columns.
+    Cost of a step: about ``190 + 4 log2(columns)`` rounds, a product of each number of ``X``, and a sigmoid and a
+    place in a tournament for each row; for ``k > 2`` classes ``k (k + 1) / 2`` such products, and matrices of ``k``
+    times the columns.
     """
 
-    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7) -> None:
+    def __init__(
+        self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7,
+    ) -> None:
         self.classes = classes
         self.C = C
         self.max_iter = max_iter
@@ -430,8 +434,8 @@ class PoissonRegressor(_Linear, Regressor):
     Notes
     -----
     ``y`` is at least 0, with a mean from ``2^-6`` to ``2^14``, and below ``2^12`` times its mean. Expected numbers
-    beyond ``e^8`` times the mean are limited to that in the fit, and beyond 59,000 times in a prediction. The relative error
-    of a prediction is below ``2^-9`` where the fit converged and the columns are not collinear.
+    beyond ``e^8`` times the mean are limited to that in the fit, and beyond 59,000 times in a prediction. The
+    relative error of a prediction is below ``2^-9`` where the fit converged and the columns are not collinear.
 
     Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken.
 
@@ -497,9 +501,9 @@ class PoissonRegressor(_Linear, Regressor):
 class LinearSVC(_Linear, Classifier):
     """A linear support vector machine with squared hinge loss, as ``sklearn.svm.LinearSVC``.
 
-    The objective is scikit-learn's, in which the intercept has a penalty too:
-    ``(|coef_|^2 + intercept_^2) / 2 + C sum(max(0, 1 - t score)^2)`` with ``t`` 1 for a row of the class, else -1. More than two
-    classes are each told apart from the rest.
+    The objective is scikit-learn's, in which the intercept has a penalty too: ``(|coef_|^2 + intercept_^2) / 2 + C
+    sum(max(0, 1 - t score)^2)`` with ``t`` 1 for a row of the class, else -1. More than two classes are each told
+    apart from the rest.
 
     Parameters
     ----------
@@ -527,11 +531,13 @@ class LinearSVC(_Linear, Classifier):
     Where it converged, a score has an error below ``2^-8``. Means of columns are below ``2^9`` of their deviations.
     Otherwise limits are those of :class:`LogisticRegression`.
 
-    Cost of a step, for each class: about ``140 + 4 log2(columns)`` rounds, a product of each number of ``X``, and for each
-    row a comparison and four ReLUs.
+    Cost of a step, for each class: about ``140 + 4 log2(columns)`` rounds, a product of each number of ``X``, and for
+    each row a comparison and four ReLUs.
     """
 
-    def __init__(self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7) -> None:
+    def __init__(
+        self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7,
+    ) -> None:
         self.classes = classes
         self.C = C
         self.max_iter = max_iter

@@ -19,8 +19,8 @@ class StandardScaler(Estimator):
 
     Notes
     -----
-    A column whose standard deviation is below about ``2^-12`` counts as constant. For deviations ``d`` from ``2^-10`` to
-    ``2^20`` the rows have an error of ``2^-18 + 2^-20 / d``, relative to numbers above 1.
+    A column whose standard deviation is below about ``2^-12`` counts as constant. For deviations ``d`` from ``2^-10``
+    to ``2^20`` the rows have an error of ``2^-18 + 2^-20 / d``, relative to numbers above 1.
 
     Cost: about 60 rounds for any number of columns, and five products or truncations of each number.
     """

@@ -1,7 +1,7 @@
 """Decision trees and gradient boosting, by histograms over secret bins.
 
-Nothing that the parties do depends on a number: all trees have their full depth, all nodes of a level look at all edges of
-all columns, and all rows stand in all nodes, with a secret 0 or 1 for whether they belong there.
+Nothing that the parties do depends on a number: all trees have their full depth, all nodes of a level look at all
+edges of all columns, and all rows stand in all nodes, with a secret 0 or 1 for whether they belong there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, Classifier, Estimator, Regressor, Scale, bits, column_of, counted, kept, listed, members, positive, scaled, times,
+    FINE, Classifier, Estimator, Regressor, Scale, column_of, counted, kept, listed, members, positive, scaled, times,
 )
 from ._secret import Secret
 
@@ -43,7 +43,7 @@ def _edges(X: Secret, bins: Any, edges: Secret | ArrayLike | None, sample: int) 
         if found.ndim == 1:
             found = np.broadcast_to(found, (columns, found.size))
         if found.ndim != 2 or found.shape[0] != columns or found.shape[1] < 1:
-            raise InputError(f"edges have shape {found.shape}; X has {columns} columns, each with a row of rising edges")
+            raise InputError(f"edges have shape {found.shape}; each of {columns} columns has rising ones")
         return found
     count = counted(bins, "bins", 2, 256) - 1
     taken = np.unique(np.linspace(0, rows - 1, min(rows, sample)).astype(np.int64))
@@ -81,8 +81,9 @@ class _Trees:
     Attributes
     ----------
     splits : list of Secret
-        For each level ``(trees, nodes, columns * edges)``: 1 at the chosen edge. Rows below it go left; all go right where there
-        is none. Node ``i`` of ``m`` has the nodes ``i`` and ``i + m`` of the next level to its left and right.
+        For each level ``(trees, nodes, columns * edges)``: 1 at the chosen edge. Rows below it go left; all go right
+        where there is none. Node ``i`` of ``m`` has the nodes ``i`` and ``i + m`` of the next level to its left and
+        right.
     values : Secret
         ``(trees, leaves, outputs)``.
     """
@@ -93,7 +94,8 @@ class _Trees:
     @staticmethod
     def joined(all_: Sequence[_Trees]) -> _Trees:
         levels = zip(*(trees.splits for trees in all_))
-        return _Trees([np.concatenate(list(level), 0) for level in levels], np.concatenate([trees.values for trees in all_], 0))
+        values = np.concatenate([trees.values for trees in all_], 0)
+        return _Trees([np.concatenate(list(level), 0) for level in levels], values)
 
 
 def _ratio(sums: Secret, penalty: float, unit: float) -> tuple[Secret, Secret]:
@@ -115,7 +117,9 @@ def _grow(below: Secret, slopes: Secret, curves: Secret | None, limits: _Limits)
     places = below.shape[1]
     unit = min(1.0, _SCALED_ROWS / rows)
     kind = slopes.dtype
-    last = functions.constant(below._mpc, np.ones((rows, trees, 1), kind)) if curves is None else curves.reshape(rows, trees, 1)
+    if curves is None:
+        curves = functions.constant(below._mpc, np.ones((rows, trees), kind))
+    last = curves.reshape(rows, trees, 1)
     weights = np.concatenate([slopes, last], 2).reshape(rows, trees, 1, outputs + 1)
     inside: Secret | None = None
     sums = left_sums = _histogram(below, weights)
@@ -146,7 +150,7 @@ def _grow(below: Secret, slopes: Secret, curves: Secret | None, limits: _Limits)
 
 
 def _histogram(below: Secret, weights: Secret) -> Secret:
-    """The sums of weights ``(rows, trees, nodes, outputs)`` of rows below each edge: ``(edges, trees, nodes, outputs)``."""
+    """The sums of the weights of rows ``(rows, trees, nodes, outputs)`` below each edge, which comes first."""
     sums = functions.bilinear("matmul", below, weights.reshape(weights.shape[0], -1), transpose_lhs=True)
     return sums.reshape(below.shape[1], *weights.shape[1:])
 
@@ -186,11 +190,12 @@ def _one_if_empty(sums: Secret) -> Secret:
 
 
 def _added(trees: _Trees, inside: Secret, kinds: int) -> Secret:
-    """The values of the rows' leaves ``(rows, trees, leaves)``, of every ``kinds``-th tree added up: ``(rows, kinds * outputs)``."""
+    """The values of the rows' leaves, those of every ``kinds``-th tree added up: ``(rows, kinds * outputs)``."""
     rows, count, leaves = inside.shape
     outputs = trees.values.shape[2]
     by_kind = inside.reshape(rows, count // kinds, kinds, leaves).transpose(2, 0, 1, 3).reshape(kinds, rows, -1)
-    values = trees.values.reshape(count // kinds, kinds, leaves, outputs).transpose(1, 0, 2, 3).reshape(kinds, -1, outputs)
+    values = trees.values.reshape(count // kinds, kinds, leaves, outputs).transpose(1, 0, 2, 3)
+    values = values.reshape(kinds, -1, outputs)
     return (by_kind @ values).transpose(1, 0, 2).reshape(rows, kinds * outputs)
 
 
@@ -203,7 +208,8 @@ def _descend(X: Secret, edges: Secret, trees: _Trees) -> Secret:
     if count * sum(nodes) < places:
         # One comparison for each node, with the number of its column.
         thresholds = splits @ edges.reshape(-1)
-        numbers = functions.bilinear("matmul", X, splits.reshape(-1, columns, edges.shape[1]).sum(2), transpose_rhs=True)
+        of_column = splits.reshape(-1, columns, edges.shape[1]).sum(2)
+        numbers = functions.bilinear("matmul", X, of_column, transpose_rhs=True)
         go = (numbers < thresholds).astype(int)
     else:
         # One comparison for each edge.
@@ -224,16 +230,17 @@ def _descend(X: Secret, edges: Secret, trees: _Trees) -> Secret:
 _PARAMETERS = """bins : int
         Public: bins of each column, 2 to 256.
     edges : Secret or array_like, optional
-        Rising edges, for all columns ``(edges,)`` or for each ``(columns, edges)``. Unless given they are secret quantiles of up to
-        ``sample`` rows in even distances.
+        Rising edges, for all columns ``(edges,)`` or for each ``(columns, edges)``. Unless given they are secret
+        quantiles of up to ``sample`` rows in even distances.
     sample : int
         Public."""
 
 _STRUCTURE = """edges_ : Secret
         The edges of each column.
     features_ : Secret
-        ``(trees, nodes, columns)``: 1 at the column by which a node splits, as integers; zeros where all rows go right. Nodes are in the
-        order of levels; node ``i`` of ``m`` in a level has the nodes ``i`` and ``i + m`` of the next to its left and right.
+        ``(trees, nodes, columns)``: 1 at the column by which a node splits, as integers; zeros where all rows go
+        right. Nodes are in the order of levels; node ``i`` of ``m`` in a level has the nodes ``i`` and ``i + m`` of
+        the next to its left and right.
     thresholds_ : Secret
         ``(trees, nodes)``: rows with a smaller number go left.
     values_ : Secret
@@ -290,12 +297,12 @@ class DecisionTreeClassifier(_Tree, Classifier):
 
     Notes
     -----
-    A split is at an edge, the first among those that reach most. Which edge is chosen may differ from exact arithmetic where two reach
-    sums of squares that differ by less than ``2^-15`` of them; a split is made if it improves its node by more than that. Shares
-    of classes in a leaf have an error below ``2^-13``.
+    A split is at an edge, the first among those that reach most. Which edge is chosen may differ from exact
+    arithmetic where two reach sums of squares that differ by less than ``2^-15`` of them; a split is made if it
+    improves its node by more than that. Shares of classes in a leaf have an error below ``2^-13``.
 
-    Cost: a comparison of each number with each edge, once. A level of ``m`` nodes costs ``m`` products of each row, and an
-    argmax of ``columns * edges`` for each node; memory is ``rows * columns * edges`` words.
+    Cost: a comparison of each number with each edge, once. A level of ``m`` nodes costs ``m`` products of each row,
+    and an argmax of ``columns * edges`` for each node; memory is ``rows * columns * edges`` words.
     """
 
     def __init__(
@@ -450,8 +457,8 @@ class _Boosting(_Tree):
 class GradientBoostingClassifier(_Boosting, Classifier):
     """Gradient boosted trees for classes, by the splits and leaves of XGBoost's histogram method.
 
-    Names are those of ``sklearn.ensemble.GradientBoostingClassifier``; ``reg_lambda`` and ``min_child_weight`` are XGBoost's. More
-    than two classes have a tree each in every round.
+    Names are those of ``sklearn.ensemble.GradientBoostingClassifier``; ``reg_lambda`` and ``min_child_weight`` are
+    XGBoost's. More than two classes have a tree each in every round.
 
     Parameters
     ----------
@@ -476,17 +483,18 @@ class GradientBoostingClassifier(_Boosting, Classifier):
 
     Notes
     -----
-    As :class:`DecisionTreeClassifier`. The first score is the logarithm of the classes' odds or shares. A value is the sum of first
-    derivatives over that of second ones and ``reg_lambda``, times ``learning_rate``, and below ``2^10``.
+    As :class:`DecisionTreeClassifier`. The first score is the logarithm of the classes' odds or shares. A value is
+    the sum of first derivatives over that of second ones and ``reg_lambda``, times ``learning_rate``, and below
+    ``2^10``.
 
-    Cost of a round: a sigmoid of each row, or a softmax; for each tree and level of ``m`` nodes four products of each row and node, and
-    an argmax of ``columns * edges`` for each node.
+    Cost of a round: a sigmoid of each row, or a softmax; for each tree and level of ``m`` nodes four products of each
+    row and node, and an argmax of ``columns * edges`` for each node.
     """
 
     def __init__(
-        self, classes: Sequence[Any] = (0, 1), *, n_estimators: int = 100, learning_rate: float = 0.1, max_depth: int = 3,
-        reg_lambda: float = 1.0, min_child_weight: float = 1.0, bins: int = 32, edges: Secret | ArrayLike | None = None,
-        sample: int = 1024,
+        self, classes: Sequence[Any] = (0, 1), *, n_estimators: int = 100, learning_rate: float = 0.1,
+        max_depth: int = 3, reg_lambda: float = 1.0, min_child_weight: float = 1.0, bins: int = 32,
+        edges: Secret | ArrayLike | None = None, sample: int = 1024,
     ) -> None:
         self.classes = classes
         self.n_estimators = n_estimators
@@ -583,7 +591,7 @@ class GradientBoostingClassifier(_Boosting, Classifier):
 
 
 class GradientBoostingRegressor(_Boosting, Regressor):
-    """Gradient boosted trees for numbers and squared error, as ``sklearn.ensemble.GradientBoostingRegressor`` on binned columns.
+    """Gradient boosted trees for numbers, as ``sklearn.ensemble.GradientBoostingRegressor`` on binned columns.
 
     Parameters
     ----------
@@ -607,8 +615,8 @@ class GradientBoostingRegressor(_Boosting, Regressor):
     -----
     As :class:`DecisionTreeRegressor`. Values have been multiplied by ``learning_rate``.
 
-    Cost of a round: for each level of ``m`` nodes three products of each row and node, and an argmax of ``columns * edges`` for each
-    node.
+    Cost of a round: for each level of ``m`` nodes three products of each row and node, and an argmax of ``columns *
+    edges`` for each node.
     """
 
     def __init__(
@@ -646,7 +654,7 @@ class GradientBoostingRegressor(_Boosting, Regressor):
         X = self._begin(X)
         rounds, rate, limits = self._limits(0.0)
         if limits.least < 1.0:
-            raise InputError(f"min_child_weight is {limits.least:g}: a side of a split has a number of rows, at least 1")
+            raise InputError(f"min_child_weight is {limits.least:g}: the number of rows on a side, at least 1")
         target = _Target(column_of(y, X.shape[0]))
         below = self._bin(X)
         left, grown = target.rows, []
