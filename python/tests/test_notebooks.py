@@ -34,7 +34,8 @@ def cells(name):
 
 
 def test_there_is_a_notebook_for_each_use():
-    assert NOTEBOOKS == ["1-private-inference.ipynb", "2-three-hospitals.ipynb", "3-private-training.ipynb", "4-a-cluster.ipynb"]
+    assert NOTEBOOKS == ["1-private-inference.ipynb", "2-three-hospitals.ipynb", "3-private-training.ipynb", "4-a-cluster.ipynb",
+                         "5-joined-tables.ipynb"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
