@@ -169,7 +169,7 @@ class LinearRegression(_LeastSquares):
     deviations of ``y``, and a coefficient has that divided by the deviation of its column. Of collinear columns no
     single coefficient is determined, and the predictions remain right.
 
-    Deviations of columns and of ``y`` are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. A constant
+    Deviations of columns are from ``2^-10`` to ``2^16``, that of ``y`` to ``2^20``, and up to ``2^18`` rows are taken. A constant
     column has the coefficient 0.
 
     Cost: about 350 rounds, five products or truncations of each number of ``X``, and matrices of columns by columns.
@@ -286,7 +286,7 @@ class LogisticRegression(_Linear, Classifier):
     less certain the larger ``C`` is: their error is below ``2^-16 / e``, for the least eigenvalue ``e`` of the
     objective's curvature on columns of one scale.
 
-    Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken. Rows of no listed class
+    Deviations of columns are from ``2^-10`` to ``2^16``, and up to ``2^18`` rows are taken. Rows of no listed class
     count as the last one.
 
     A step that changes a score by more than 16 is made shorter.
@@ -437,7 +437,7 @@ class PoissonRegressor(_Linear, Regressor):
     beyond ``e^8`` times the mean are limited to that in the fit, and beyond 59,000 times in a prediction. The
     relative error of a prediction is below ``2^-9`` where the fit converged and the columns are not collinear.
 
-    Deviations of columns are from ``2^-10`` to ``2^20``, and up to ``2^18`` rows are taken.
+    Deviations of columns are from ``2^-10`` to ``2^16``, and up to ``2^18`` rows are taken.
 
     Cost of a step: that of a step of :class:`LogisticRegression`.
     """

@@ -20,7 +20,8 @@ class StandardScaler(Estimator):
     Notes
     -----
     A column whose standard deviation is below about ``2^-12`` counts as constant. For deviations ``d`` from ``2^-10``
-    to ``2^20`` the rows have an error of ``2^-18 + 2^-20 / d``, relative to numbers above 1.
+    to ``2^20`` a number of the rows has a relative error of ``2^-18 + 2^-26 d``, and an absolute one of ``2^-18 / d`` and
+    three units: what has come in is rounded to a unit.
 
     Cost: about 60 rounds for any number of columns, and five products or truncations of each number.
     """
