@@ -363,6 +363,15 @@ def test_parameters_out_of_range_are_refused(mpc, estimator):
         estimator.fit(mpc.secret(np.arange(12.0).reshape(6, 2)), mpc.secret(np.arange(6) % 2))
 
 
+def test_one_row_and_one_class_stay_in_range(mpc, rng):
+    one, many = mpc.secret(np.ones((1, 2))), mpc.secret(rng.normal(size=(20, 2)))
+    with mpc.check():
+        for estimator in (learn.LinearRegression(), learn.DecisionTreeRegressor(max_depth=1), learn.LogisticRegression(max_iter=3)):
+            assert estimator.fit(one, mpc.secret(np.ones(1))).predict(one).reveal() == 1
+        for estimator in (learn.Ridge(), learn.LinearSVC(max_iter=3), learn.GradientBoostingClassifier(n_estimators=1, bins=4)):
+            assert (estimator.fit(many, mpc.secret(np.ones(20))).predict(many).reveal() == 1).all()
+
+
 def test_rows_with_other_columns_are_refused(mpc):
     X, y = table(datasets.load_iris)
     found = fit(mpc, learn.GaussianNB(range(3)), X, y)
