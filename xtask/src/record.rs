@@ -14,6 +14,7 @@ pub const MEASURED: &[(&str, &str)] = &[
     ("exp of 100,000 numbers", "protocols/exp/1e5"),
     ("GELU of 100,000 numbers", "protocols/gelu/1e5"),
     ("sigmoid of 100,000 numbers", "protocols/sigmoid/1e5"),
+    ("join of 100,000 rows with 100,000", "protocols/join/1e5"),
     ("LeNet, one image", "models/lenet/1"),
     ("AlexNet for CIFAR-10, one image", "models/alexnet-cifar/1"),
     ("VGG-16 for CIFAR-10, one image", "models/vgg16-cifar/1"),

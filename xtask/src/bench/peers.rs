@@ -78,6 +78,8 @@ struct Request<'a> {
 pub(super) struct Answer {
     pub(super) error: Option<String>,
     pub(super) seconds: Vec<f64>,
+    /// If it is another one than the introduction says.
+    protocol: Option<String>,
     cpu_seconds: Option<f64>,
     bytes_per_party: Option<u64>,
     rounds: Option<u64>,
@@ -111,6 +113,7 @@ impl Peers {
                 continue;
             }
             ensure!(!answer.seconds.is_empty(), "{system} timed nothing");
+            let protocol = answer.protocol.unwrap_or(protocol);
             let timing = Timing::from_runs(answer.seconds, answer.cpu_seconds);
             records.push(Record {
                 suite: ours.suite.clone(),
@@ -263,8 +266,9 @@ mod tests {
 
     #[test]
     fn an_answer_becomes_a_record_and_an_unknown_case_none() {
-        let script =
-            format!(r#"{HELLO}; read r; echo '{{"seconds":[3,1,2],"cpu_seconds":6,"rounds":7}}'"#);
+        let script = format!(
+            r#"{HELLO}; read r; echo '{{"seconds":[3,1,2],"cpu_seconds":6,"rounds":7,"protocol":"q"}}'"#
+        );
         let mut peers = Peers(vec![peer(&script).unwrap()]);
         assert!(peers.measure(&ours("c"), Effort::QUICK).unwrap().is_empty());
         let records = peers.measure(&ours("a"), Effort::QUICK).unwrap();
@@ -272,6 +276,7 @@ mod tests {
         assert_eq!((record.system.as_str(), record.case.as_str()), ("S 1", "a"));
         assert_eq!((record.seconds_median, record.cpu_seconds), (Some(2.0), Some(2.0)));
         assert_eq!((record.rounds, record.commit.as_str()), (Some(7), "c"));
+        assert_eq!(record.protocol.as_deref(), Some("q"));
     }
 
     #[test]
