@@ -26,6 +26,19 @@ def test_thin_functions_are_numpys(mpc, rng):
     assert np.allclose(stats.correlation(s, t).reveal(), np.corrcoef(x, y), atol=RELATIVE)
 
 
+def test_statistics_of_many_large_numbers_are_numpys(mpc, rng):
+    # Sums of squares and of products are beyond the range of fixed point.
+    x = rng.normal(50_000, 20_000, 15_000)
+    y = x / 2 + rng.normal(0, 9_000, x.size)
+    s, t = mpc.secret(x), mpc.secret(y)
+    assert np.isclose(stats.variance(s).reveal(), x.var(ddof=1), rtol=1e-5)
+    assert np.isclose(np.std(s).reveal(), x.std(), rtol=1e-5)
+    assert np.allclose(stats.covariance(s, t).reveal(), np.cov(x, y), rtol=1e-5)
+    assert np.allclose(stats.correlation(s, t).reveal(), np.corrcoef(x, y), atol=RELATIVE)
+    few = np.cov(mpc.secret(np.stack([x, y, x - y])[:, :7])).reveal()
+    assert np.allclose(few, np.cov(np.stack([x, y, x - y])[:, :7]), rtol=1e-4)
+
+
 def test_tables_mask_small_groups_on_shares(mpc, rng):
     a, b = rng.integers(0, 3, 200), rng.integers(10, 12, 200)
     a[:3] = 7

@@ -740,8 +740,29 @@ def _cov(m, y=None, rowvar=True, bias=False, ddof=None):
     divisor = n - ((0 if bias else 1) if ddof is None else ddof)
     if divisor <= 0:
         raise InputError(f"np.cov of {n} observations leaves {divisor} degrees of freedom")
-    centred = x - np.mean(x, 1, keepdims=True)
-    return np.squeeze(matmul(centred, centred.T) / float(divisor))
+    # Sums of products have twice the fraction bits.
+    if n * 2.0 ** (2 * x.width) <= 2.0**61:
+        centred = x - np.mean(x, 1, keepdims=True)
+        return np.squeeze(matmul(centred, centred.T) / float(divisor))
+    return np.squeeze(_wide_cov(x) * (n / divisor))
+
+
+#: The most numbers of which variances are taken at once.
+_AT_ONCE = 1 << 22
+
+
+def _wide_cov(x):
+    """Covariances of rows of any size, from variances of their sums: products would leave the range."""
+    count, n = x.shape
+    left, right = np.triu_indices(count, 1)
+    step = max(1, _AT_ONCE // n)
+    parts = [x.var(1)]
+    for start in range(0, left.size, step):
+        i, j = left[start : start + step], right[start : start + step]
+        parts.append(((x[i] + x[j]).var(1) - parts[0][i] - parts[0][j]) * 0.5)
+    place = np.diag(np.arange(count))
+    place[left, right] = place[right, left] = np.arange(count, count + left.size)
+    return np.concatenate(parts)[place]
 
 
 # -- products --------------------------------------------------------------------------------------

@@ -961,7 +961,8 @@ class Secret:
 
         Notes
         -----
-        Two means and a sum of squares.
+        Two means and a sum of squares. Right for variances below ``2 ** (61 - frac_bits)``: with 20 fraction bits deviations of
+        1,400,000. The sum of the numbers must be below ``2 ** (62 - frac_bits)``.
         """
         self._some("var", axis)
         x = self._real()

@@ -89,7 +89,8 @@ fn the_page_of_accuracies_says_what_functions_do() {
     let mut lines = vec![];
     let rows = accuracy::rows_measured(&world, make);
     for ((name, bound), measured) in accuracy::OF_ROWS.into_iter().zip(rows) {
-        lines.push((name, "results with an encoding".to_owned(), bound, measured));
+        let whose = if name == "norm" { "sums of squares" } else { "results" };
+        lines.push((name, format!("{whose} with an encoding"), bound, measured));
     }
     let of_scores = accuracy::exponentials_measured(&world, make, FRAC, &accuracy::COUNTS);
     for (name, measured) in ["softmax", "log_softmax"].into_iter().zip(of_scores) {

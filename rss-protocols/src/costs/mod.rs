@@ -74,7 +74,7 @@ const COSTS: &[Cost] = &[
     Cost { function: "softmax of 16", rounds: 48, bits: 2606.0 },
     Cost { function: "log_softmax of 16", rounds: 45, bits: 2296.0 },
     Cost { function: "mean of 16", rounds: 1, bits: 5.0 },
-    Cost { function: "var of 16", rounds: 6, bits: 173.0 },
+    Cost { function: "var of 16", rounds: 5, bits: 170.0 },
     Cost { function: "sum_squares of 16", rounds: 4, bits: 164.0 },
     Cost { function: "normalize of 16", rounds: 31, bits: 1128.0 },
     Cost { function: "normalize_watched of 16", rounds: 29, bits: 1104.0 },

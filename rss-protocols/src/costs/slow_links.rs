@@ -37,7 +37,7 @@ const FOR_SLOW_LINKS: &[Cost] = &[
     Cost { function: "argmax of 16", rounds: 8, bits: 1752.0 },
     Cost { function: "softmax of 16", rounds: 31, bits: 3527.0 },
     Cost { function: "log_softmax of 16", rounds: 28, bits: 3217.0 },
-    Cost { function: "var of 16", rounds: 5, bits: 174.0 },
+    Cost { function: "var of 16", rounds: 4, bits: 170.0 },
     Cost { function: "sum_squares of 16", rounds: 3, bits: 164.0 },
     Cost { function: "normalize of 16", rounds: 18, bits: 3985.0 },
     Cost { function: "normalize_watched of 16", rounds: 18, bits: 3903.0 },

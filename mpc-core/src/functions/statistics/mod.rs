@@ -2,6 +2,7 @@
 
 pub(super) mod rows;
 
+use self::rows::halved_squares;
 use crate::functions::{mul_scalar, sqrt, sub, sum, sum_squares};
 use crate::{Protocol, Result, SecretTensor};
 
@@ -33,12 +34,13 @@ pub fn mean<P: Protocol>(
 /// Variances over axes, which stay with length 1: means of squared distances from the mean.
 ///
 /// # Domain and error
-/// Sums of the squared distances with an encoding, below `2^(62 - f)` at `f` fraction bits; the error of
-/// [`mean`], and a unit in the last place times the distances' mean size.
+/// That of [`mean`], and variances with an encoding, below `2^(61 - f)` at `f` fraction bits; of more than `2^f` numbers,
+/// sums of the squared distances below `2^(61 + f)` besides. The error of [`mean`], two units in the last place, and a unit
+/// times the distances' mean size.
 ///
 /// # Cost
-/// Two means and a [`sum_squares`].
-/// With replicated sharing of a row of 16 at width 44: 6 rounds and 173 bits for each element in all.
+/// A [`mean`], a [`sum_squares`], and [`mul_scalar`] of each result unless the number of terms is a power of two.
+/// With replicated sharing of a row of 16 at width 44: 5 rounds and 170 bits for each element in all.
 ///
 /// # Errors
 /// [`ring_arith::Error::Invalid`] if an axis does not exist.
@@ -49,9 +51,11 @@ pub fn var<P: Protocol>(
 ) -> Result<SecretTensor<P>> {
     let middle = mean(mpc, x, axes)?;
     let distance = sub(mpc, x, &middle)?;
-    let squares = sum_squares(mpc, &distance, axes)?;
-    let terms = x.shape().len() / squares.shape().len().max(1);
-    mul_scalar(mpc, &squares, 1.0 / terms.max(1) as f64)
+    let terms = (x.shape().len() / middle.shape().len().max(1)).max(1);
+    // The sum may leave the range where the mean does not.
+    let halvings = terms.ilog2().min(x.frac());
+    let squares = halved_squares(mpc, &distance, axes, halvings)?;
+    mul_scalar(mpc, &squares, f64::from(1 << halvings) / terms as f64)
 }
 
 /// Euclidean norms over axes, which stay with length 1.

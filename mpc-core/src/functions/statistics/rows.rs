@@ -50,6 +50,17 @@ pub fn sum_squares<P: Protocol>(
     x: &SecretTensor<P>,
     axes: &[usize],
 ) -> Result<SecretTensor<P>> {
+    halved_squares(mpc, x, axes, 0)
+}
+
+/// Sums of squares over axes, which stay with length 1, divided by `2^halvings`: at most as many as there are fraction
+/// bits. Quotients need an encoding, sums do not.
+pub(in crate::functions) fn halved_squares<P: Protocol>(
+    mpc: &mut P,
+    x: &SecretTensor<P>,
+    axes: &[usize],
+    halvings: u32,
+) -> Result<SecretTensor<P>> {
     let kept = sum(mpc, x, axes)?.shape().clone();
     let others = (0..x.shape().rank()).filter(|axis| !axes.contains(axis));
     let order: Vec<_> = others.chain(axes.iter().copied()).collect();
@@ -62,12 +73,13 @@ pub fn sum_squares<P: Protocol>(
         inner(mpc, &[(rows.share(), rows.share(), 0)])?.remove(0)
     } else {
         let Limbs { high, low } = Limbs::of(mpc, rows.share(), f)?;
-        let jobs = [(&high, &high, 0), (&high, &low, 0), (&low, &low, f)];
+        // The mixed product counts twice.
+        let (times, dropped) = halvings.checked_sub(1).map_or((2, 0), |dropped| (1, dropped));
+        mutant!("sum of squares: a mixed product once", times = 1);
+        let jobs = [(&high, &high, 0), (&high, &low, dropped), (&low, &low, f + halvings)];
         let [high, mixed, low] = three(inner(mpc, &jobs)?)?;
-        let high = mpc.linear(&Linear::Scale(1 << f), &high)?;
-        let twice = 2;
-        mutant!("sum of squares: a mixed product once", twice = 1);
-        let rest = mpc.combine(&[(twice, &mixed), (1, &low)], 0)?;
+        let high = mpc.linear(&Linear::Scale(1 << (f - halvings)), &high)?;
+        let rest = mpc.combine(&[(times, &mixed), (1, &low)], 0)?;
         mpc.add(&high, &rest)?
     };
     reshape(mpc, &SecretTensor::new(share, Format { frac: f, width: 63 }), &kept)

@@ -292,12 +292,12 @@ fn gelu_less_mirror<P: Protocol>(mpc: &mut P, x: &SecretTensor<P>) -> Result<Sec
 }
 
 /// Softmax, its logarithm, and statistics along an axis.
-pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
+pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     const ROWS: usize = 12;
     const N: usize = 10;
     let values = numbers(world, -8.0, 8.0, ROWS * N, &[]);
     let input = values.clone();
-    let got = agreed(world, make, move |mpc: &mut P| {
+    let got = agreed(world, make.clone(), move |mpc: &mut P| {
         let x = secret(mpc, &[ROWS, N], &input)?;
         let results = [
             f::softmax(mpc, &x, 1)?,
@@ -327,6 +327,16 @@ pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P>) {
         near("norm", got[4][r], squares.sqrt(), 1e-4);
         near("sum", got[5][r], sum, 1e-9);
     }
+
+    // A sum of squares of 2^43.4, which has no encoding, and a mean that has one.
+    let wide = |i: usize| if i % 2 == 0 { 151_000.0 } else { -149_000.0 };
+    let got = agreed(world, make, move |mpc: &mut P| {
+        let x = secret(mpc, &[500], &(0..500).map(wide).collect::<Vec<_>>())?;
+        let variance = f::var(mpc, &x, &[0])?;
+        f::reveal_all(mpc, &[&variance])
+    });
+    let want = 150_000f64.powi(2);
+    near("wide variance", got[0][0], want, want * 2f64.powi(-18));
 }
 
 /// A layer with bias and ReLU, its operands secret or public.
