@@ -329,7 +329,7 @@ pub fn rows<P: Protocol>(world: &TestWorld, make: impl Make<P> + Clone) {
     }
 
     // A sum of squares of 2^43.4, which has no encoding, and a mean that has one.
-    let wide = |i: usize| if i % 2 == 0 { 151_000.0 } else { -149_000.0 };
+    let wide = |i: usize| if i.is_multiple_of(2) { 151_000.0 } else { -149_000.0 };
     let got = agreed(world, make, move |mpc: &mut P| {
         let x = secret(mpc, &[500], &(0..500).map(wide).collect::<Vec<_>>())?;
         let variance = f::var(mpc, &x, &[0])?;
