@@ -217,6 +217,79 @@ class Classifier(Estimator):
     def _scores(self, X: Secret) -> Secret:
         raise NotImplementedError
 
+    def _members(self, X: Secret, y: Secret) -> Secret:
+        """Integers, a column for each class: 1 where the row is of it."""
+        self.classes_ = listed(self.classes)
+        return members(column_of(y, X.shape[0]), self.classes_)
+
+
+class Scorer(Classifier):
+    """A classifier whose scores users may ask for."""
+
+    def decision_function(self, X: Secret) -> Secret:
+        """Scores: one for each row for two classes, else one for each class.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+
+        Returns
+        -------
+        Secret
+            ``(rows, 1)`` or ``(rows, classes)``.
+        """
+        return self._scores(X)
+
+
+class Probable(Scorer):
+    """A classifier whose scores are logarithms of odds, or of shares."""
+
+    def predict_proba(self, X: Secret) -> Secret:
+        """The probability of each class.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+
+        Returns
+        -------
+        Secret
+            ``(rows, classes)``.
+        """
+        scores = self.decision_function(X)
+        if self.classes_.size > 2:
+            return scores.softmax(1)
+        second = scores.sigmoid()
+        return np.concatenate([1.0 - second, second], 1)
+
+
+class Transformer(Estimator):
+    """An estimator that brings rows into another form."""
+
+    def fit(self, X: Secret, y: Secret | None = None) -> Transformer:
+        raise NotImplementedError
+
+    def transform(self, X: Secret) -> Secret:
+        raise NotImplementedError
+
+    def fit_transform(self, X: Secret, y: Secret | None = None) -> Secret:
+        """:meth:`fit`, and the same rows as :meth:`transform` gives them.
+
+        Parameters
+        ----------
+        X : Secret
+            Rows and columns.
+        y : Secret, optional
+            Without effect.
+
+        Returns
+        -------
+        Secret
+        """
+        return self.fit(X).transform(X)
+
 
 class Regressor(Estimator):
     """An estimator of real numbers."""

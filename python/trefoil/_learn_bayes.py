@@ -6,13 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import functions, np
-from ._learn_base import FINE, Classifier, Scale, bits, column_of, kept, listed, members, positive, scaled, times
+from ._learn_base import FINE, Classifier, Scale, bits, kept, positive, scaled, times
 from ._secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 #: The least variance within a class, as a share of the column's.
 _LEAST_VARIANCE = 2.0**-16
@@ -24,8 +22,7 @@ class _NaiveBayes(Classifier):
 
     def _count(self, X: Secret, y: Secret) -> Secret:
         """For each row and class 1 where the row is of the class; counts and probabilities of classes."""
-        self.classes_: NDArray[Any] = listed(self.classes)
-        of_class = members(column_of(y, X.shape[0]), self.classes_)
+        of_class = self._members(X, y)
         self.class_count_ = of_class.sum(0)
         # A class without a row counts as one of a single row.
         self._some = self.class_count_ + (self.class_count_ == 0).astype(int)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from . import functions, np
 from ._errors import InputError
-from ._learn_base import FINE, STEPS, Estimator, Spread, bits, centred_rows, counted, dot, kept, rows_of, scaled, times
+from ._learn_base import (
+    FINE, STEPS, Estimator, Spread, Transformer, bits, centred_rows, counted, dot, kept, rows_of, scaled, times,
+)
 from ._secret import Secret
 
 if TYPE_CHECKING:
@@ -138,8 +140,11 @@ class KMeans(Estimator):
         Secret
             Integers from 0 on.
         """
-        X = self._ready(X)
-        return self._nearest(times(X - self._mean, self._inverse, X.frac_bits), self._centres)[1]
+        return self._placed(self._ready(X))[1]
+
+    def _placed(self, X: Secret) -> tuple[Secret, Secret]:
+        """As :meth:`_nearest`, for rows in the columns' own units."""
+        return self._nearest(times(X - self._mean, self._inverse, X.frac_bits), self._centres)
 
     def score(self, X: Secret, y: Secret | None = None) -> Secret:
         """Minus the sum of the squared distances of rows from their centres.
@@ -156,11 +161,11 @@ class KMeans(Estimator):
         Secret
         """
         X = self._ready(X)
-        of_cluster, _ = self._nearest(times(X - self._mean, self._inverse, X.frac_bits), self._centres)
+        of_cluster, _ = self._placed(X)
         return -functions.sum_squares(X - of_cluster @ self.cluster_centers_, (0, 1)).reshape(())
 
 
-class PCA(Estimator):
+class PCA(Transformer):
     """Principal components of the columns' covariances, as ``sklearn.decomposition.PCA``.
 
     Parameters
@@ -254,22 +259,6 @@ class PCA(Estimator):
         """
         X = self._ready(X)
         return dot(X - self.mean_, self._directions.T, X.frac_bits)
-
-    def fit_transform(self, X: Secret, y: Secret | None = None) -> Secret:
-        """:meth:`fit`, and the same rows along the directions.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-        y : Secret, optional
-            Without effect.
-
-        Returns
-        -------
-        Secret
-        """
-        return self.fit(X).transform(X)
 
     def inverse_transform(self, X: Secret) -> Secret:
         """Rows in the columns' own units, from those along the directions.

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, FINEST, STEPS, Classifier, Regressor, Scale, bits, column_of, counted, dot, kept, listed, members, positive,
-    scaled, times, zeros,
+    FINE, FINEST, STEPS, Probable, Regressor, Scale, Scorer, bits, column_of, counted, dot, kept, positive, scaled,
+    times, zeros,
 )
 from ._secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 #: Added to the diagonal of a matrix before it is inverted, as a share of the diagonal: 2^-13.
 _JITTER = 13
@@ -126,6 +124,10 @@ class _Linear:
     def _linear(self, X: Secret) -> Secret:
         return dot(X - self._mean, self._weights, X.frac_bits) + self._constant
 
+    def _at_zero(self) -> Secret:
+        """The scores of a row of zeros, ``(1, scores)``."""
+        return self._constant - dot(self._mean, self._weights, self._constant.frac_bits)
+
 
 class _LeastSquares(_Linear, Regressor):
     def _fit(self, X: Secret, y: Secret, strength: float) -> None:
@@ -145,8 +147,7 @@ class _LeastSquares(_Linear, Regressor):
         self._level = target.mean.reshape(1)
         own = times(bits(self._weights, STEPS), self._spread, X.frac_bits)
         self.coef_: Secret = own.reshape(-1)
-        level = self._constant - dot(scale.mean, self._weights, X.frac_bits)
-        self.intercept_: Secret = (self._level + (level * self._spread).reshape(1)).reshape(())
+        self.intercept_: Secret = (self._level + (self._at_zero() * self._spread).reshape(1)).reshape(())
 
     def predict(self, X: Secret) -> Secret:
         X = self._ready(X)
@@ -253,7 +254,34 @@ def _close(step: Secret, tol: float) -> Secret:
     return functions.lt(largest, np.float64(tol))
 
 
-class LogisticRegression(_Linear, Classifier):
+class _Separator(_Linear, Scorer):
+    """Scores by which classes are told apart: one for two classes, else one for each."""
+
+    coef_: Secret
+    intercept_: Secret
+
+    def __init__(
+        self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7,
+    ) -> None:
+        self.classes = classes
+        self.C = C
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _limits(self) -> tuple[int, float, float]:
+        steps, tol = counted(self.max_iter, "max_iter", 1, 1000), positive(self.tol, "tol")
+        return steps, tol, positive(self.C, "C")
+
+    def _keep(self, scale: Scale, rest: Secret, found: Secret, constant: Secret) -> None:
+        super()._keep(scale, rest, found, constant)
+        self.coef_ = bits(self._weights, constant.frac_bits).T
+        self.intercept_ = self._at_zero().reshape(-1)
+
+    def _scores(self, X: Secret) -> Secret:
+        return self._linear(self._ready(X))
+
+
+class LogisticRegression(_Separator, Probable):
     """Logistic regression with the penalty ``|coef_|^2 / (2 C)``, as ``sklearn.linear_model.LogisticRegression``.
 
     Two classes have one row of coefficients. More have a row each, and probabilities by softmax.
@@ -296,14 +324,6 @@ class LogisticRegression(_Linear, Classifier):
     times the columns.
     """
 
-    def __init__(
-        self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7,
-    ) -> None:
-        self.classes = classes
-        self.C = C
-        self.max_iter = max_iter
-        self.tol = tol
-
     def fit(self, X: Secret, y: Secret) -> LogisticRegression:
         """Find the coefficients.
 
@@ -324,15 +344,14 @@ class LogisticRegression(_Linear, Classifier):
             For shapes that do not fit, fewer than two classes, or parameters out of range.
         """
         X = self._begin(X)
-        self.classes_: NDArray[Any] = listed(self.classes)
-        steps, tol = counted(self.max_iter, "max_iter", 1, 1000), positive(self.tol, "tol")
+        steps, tol, strength = self._limits()
         count = X.shape[0]
-        of_class = members(column_of(y, count), self.classes_).astype(float)
+        of_class = self._members(X, y).astype(float)
         scale = Scale.of(X)
         rows, rest = scale.rows()
         rows = _with_ones(rows)
         size, outputs = rows.shape[1], self.classes_.size
-        penalty = np.pad(_penalty(scale, 1.0 / (positive(self.C, "C") * count)), (0, 1))
+        penalty = np.pad(_penalty(scale, 1.0 / (strength * count)), (0, 1))
         binary = outputs == 2
         if binary:
             of_class, outputs = of_class[:, 1:], 1
@@ -353,8 +372,6 @@ class LogisticRegression(_Linear, Classifier):
         self.converged_: Secret = _close(step, tol)
         intercept = bits(found[-1:], X.frac_bits).reshape(-1)
         self._keep(scale, rest, found[:-1], intercept)
-        self.coef_: Secret = bits(self._weights, X.frac_bits).T
-        self.intercept_: Secret = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
         return self._done()
 
     @staticmethod
@@ -372,43 +389,6 @@ class LogisticRegression(_Linear, Classifier):
         same = np.eye(outputs, dtype=np.int64).reshape(outputs, 1, outputs, 1)
         whole = whole + times(functions.constant(rows._mpc, same), penalty.reshape(1, size, 1, size), FINE)
         return whole.reshape(outputs * size, outputs * size)
-
-    def _scores(self, X: Secret) -> Secret:
-        return self.decision_function(X)
-
-    def decision_function(self, X: Secret) -> Secret:
-        """Scores: one for each row for two classes, else one for each class.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-
-        Returns
-        -------
-        Secret
-            ``(rows, 1)`` or ``(rows, classes)``.
-        """
-        return self._linear(self._ready(X))
-
-    def predict_proba(self, X: Secret) -> Secret:
-        """The probability of each class.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-
-        Returns
-        -------
-        Secret
-            ``(rows, classes)``.
-        """
-        scores = self.decision_function(X)
-        if self.classes_.size > 2:
-            return scores.softmax(1)
-        second = scores.sigmoid()
-        return np.concatenate([1.0 - second, second], 1)
 
 
 class PoissonRegressor(_Linear, Regressor):
@@ -489,8 +469,7 @@ class PoissonRegressor(_Linear, Regressor):
         self.converged_: Secret = _close(step, tol)
         self._keep(scale, rest, found[:-1], bits(found[-1], X.frac_bits))
         self.coef_: Secret = bits(self._weights, X.frac_bits).reshape(-1)
-        constant = self._constant - dot(scale.mean, self._weights, X.frac_bits)
-        self.intercept_: Secret = constant.reshape(()) + self._level.log()
+        self.intercept_: Secret = self._at_zero().reshape(()) + self._level.log()
         return self._done()
 
     def predict(self, X: Secret) -> Secret:
@@ -498,7 +477,7 @@ class PoissonRegressor(_Linear, Regressor):
         return functions.clamp(self._linear(X).reshape(-1), -12.0, 10.98).exp() * self._level
 
 
-class LinearSVC(_Linear, Classifier):
+class LinearSVC(_Separator):
     """A linear support vector machine with squared hinge loss, as ``sklearn.svm.LinearSVC``.
 
     The objective is scikit-learn's, in which the intercept has a penalty too: ``(|coef_|^2 + intercept_^2) / 2 + C
@@ -535,14 +514,6 @@ class LinearSVC(_Linear, Classifier):
     each row a comparison and four ReLUs.
     """
 
-    def __init__(
-        self, classes: Sequence[Any] = (0, 1), *, C: float = 1.0, max_iter: int = 20, tol: float = 2.0**-7,
-    ) -> None:
-        self.classes = classes
-        self.C = C
-        self.max_iter = max_iter
-        self.tol = tol
-
     def fit(self, X: Secret, y: Secret) -> LinearSVC:
         """Find the coefficients.
 
@@ -563,22 +534,19 @@ class LinearSVC(_Linear, Classifier):
             For shapes that do not fit, fewer than two classes, or parameters out of range.
         """
         X = self._begin(X)
-        self.classes_: NDArray[Any] = listed(self.classes)
-        steps, tol = counted(self.max_iter, "max_iter", 1, 1000), positive(self.tol, "tol")
-        of_class = members(column_of(y, X.shape[0]), self.classes_)
+        steps, tol, strength = self._limits()
+        of_class = self._members(X, y)
         if self.classes_.size == 2:
             of_class = of_class[:, 1:]
         signs = of_class * 2 - 1
         scale = Scale.of(X)
         rows, rest = scale.rows()
         rows = _with_ones(rows)
-        penalty = self._penalty(scale, rest, 1.0 / (2 * positive(self.C, "C") * X.shape[0]))
+        penalty = self._penalty(scale, rest, 1.0 / (2 * strength * X.shape[0]))
         parts = [self._separate(rows, signs[:, i : i + 1], penalty, steps) for i in range(signs.shape[1])]
         found = np.concatenate([part for part, _ in parts], 1)
         self.converged_: Secret = _close(np.concatenate([step for _, step in parts], 1), tol)
         self._keep(scale, rest, found[:-1], bits(found[-1], X.frac_bits))
-        self.coef_: Secret = bits(self._weights, X.frac_bits).T
-        self.intercept_: Secret = (self._constant - dot(scale.mean, self._weights, X.frac_bits)).reshape(-1)
         return self._done()
 
     @staticmethod
@@ -613,21 +581,3 @@ class LinearSVC(_Linear, Classifier):
             step = times(step, part, STEPS)
             found = found - step
         return found, step
-
-    def _scores(self, X: Secret) -> Secret:
-        return self.decision_function(X)
-
-    def decision_function(self, X: Secret) -> Secret:
-        """Scores: one for each row for two classes, else one for each class.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-
-        Returns
-        -------
-        Secret
-            ``(rows, 1)`` or ``(rows, classes)``.
-        """
-        return self._linear(self._ready(X))

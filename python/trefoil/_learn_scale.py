@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from . import functions
-from ._learn_base import FINE, Estimator, Scale, times
+from ._learn_base import FINE, Scale, Transformer, times
 from ._secret import Secret
 
 
-class StandardScaler(Estimator):
+class StandardScaler(Transformer):
     """Brings columns to mean 0 and variance 1, as ``sklearn.preprocessing.StandardScaler``.
 
     Attributes
@@ -71,22 +71,6 @@ class StandardScaler(Estimator):
         """
         X = self._ready(X)
         return times(X - self.mean_, self._inverse, X.frac_bits)
-
-    def fit_transform(self, X: Secret, y: Secret | None = None) -> Secret:
-        """:meth:`fit`, and the same rows on the learned scale.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-        y : Secret, optional
-            Without effect.
-
-        Returns
-        -------
-        Secret
-        """
-        return self.fit(X).transform(X)
 
     def inverse_transform(self, X: Secret) -> Secret:
         """Rows in the columns' own units again.

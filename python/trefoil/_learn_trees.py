@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from . import functions, np
 from ._errors import InputError
 from ._learn_base import (
-    FINE, Classifier, Estimator, Regressor, Scale, column_of, counted, kept, listed, members, positive, scaled, times,
+    FINE, Classifier, Estimator, Probable, Regressor, Scale, column_of, counted, kept, positive, scaled, times,
 )
 from ._secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 #: Comparisons that are made at a time.
 _AT_ONCE = 1 << 20
@@ -277,6 +277,28 @@ class _Tree(Estimator):
         return _added(self._trees, _descend(X, self.edges_, self._trees), kinds)
 
 
+class _Target:
+    """Numbers of mean 0 and variance 1, and the way back."""
+
+    def __init__(self, y: Secret) -> None:
+        scale = Scale.of(y.astype(float).reshape(-1, 1))
+        self.rows, self._rest = scale.rows()
+        self._spread, self._level = scale.spread.back, scale.mean
+
+    def own(self, x: Secret) -> Secret:
+        return ((x + self._rest) * self._spread + self._level).reshape(-1)
+
+
+class _TreeRegressor(_Tree, Regressor):
+    """Trees whose values are numbers on the target's scale."""
+
+    _target: _Target
+
+    def predict(self, X: Secret) -> Secret:
+        raw = self._raw(X, 1)
+        return self._target.own(raw)
+
+
 class DecisionTreeClassifier(_Tree, Classifier):
     """A decision tree by Gini impurity, as ``sklearn.tree.DecisionTreeClassifier`` on binned columns.
 
@@ -336,10 +358,9 @@ class DecisionTreeClassifier(_Tree, Classifier):
             For shapes that do not fit, fewer than two classes, or parameters out of range.
         """
         X = self._begin(X)
-        self.classes_: NDArray[Any] = listed(self.classes)
         least = counted(self.min_samples_leaf, "min_samples_leaf")
         limits = _Limits(counted(self.max_depth, "max_depth", 1, 10), least, 0.0)
-        of_class = members(column_of(y, X.shape[0]), self.classes_)
+        of_class = self._members(X, y)
         trees, _ = _grow(self._bin(X), of_class.reshape(X.shape[0], 1, -1), None, limits)
         self._plant(trees)
         return self._done()
@@ -363,7 +384,7 @@ class DecisionTreeClassifier(_Tree, Classifier):
         return self._raw(X, 1)
 
 
-class DecisionTreeRegressor(_Tree, Regressor):
+class DecisionTreeRegressor(_TreeRegressor):
     """A decision tree by squared error, as ``sklearn.tree.DecisionTreeRegressor`` on binned columns.
 
     Parameters
@@ -422,22 +443,6 @@ class DecisionTreeRegressor(_Tree, Regressor):
         self._plant(trees)
         return self._done()
 
-    def predict(self, X: Secret) -> Secret:
-        raw = self._raw(X, 1)
-        return self._target.own(raw)
-
-
-class _Target:
-    """Numbers of mean 0 and variance 1, and the way back."""
-
-    def __init__(self, y: Secret) -> None:
-        scale = Scale.of(y.astype(float).reshape(-1, 1))
-        self.rows, self._rest = scale.rows()
-        self._spread, self._level = scale.spread.back, scale.mean
-
-    def own(self, x: Secret) -> Secret:
-        return ((x + self._rest) * self._spread + self._level).reshape(-1)
-
 
 class _Boosting(_Tree):
     n_estimators: int
@@ -454,7 +459,7 @@ class _Boosting(_Tree):
         return rounds, rate, _Limits(counted(self.max_depth, "max_depth", 1, 10), least, penalty)
 
 
-class GradientBoostingClassifier(_Boosting, Classifier):
+class GradientBoostingClassifier(_Boosting, Probable):
     """Gradient boosted trees for classes, by the splits and leaves of XGBoost's histogram method.
 
     Names are those of ``sklearn.ensemble.GradientBoostingClassifier``; ``reg_lambda`` and ``min_child_weight`` are
@@ -526,9 +531,8 @@ class GradientBoostingClassifier(_Boosting, Classifier):
             For shapes that do not fit, fewer than two classes, or parameters out of range.
         """
         X = self._begin(X)
-        self.classes_: NDArray[Any] = listed(self.classes)
         rounds, rate, limits = self._limits(0.125)
-        of_class = members(column_of(y, X.shape[0]), self.classes_)
+        of_class = self._members(X, y)
         below = self._bin(X)
         count = of_class.sum(0)
         # A class without a row counts as one of a single row.
@@ -551,46 +555,12 @@ class GradientBoostingClassifier(_Boosting, Classifier):
         self._plant(_Trees.joined(grown))
         return self._done()
 
-    def decision_function(self, X: Secret) -> Secret:
-        """Scores: one for each row for two classes, else one for each class.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-
-        Returns
-        -------
-        Secret
-            ``(rows, 1)`` or ``(rows, classes)``.
-        """
+    def _scores(self, X: Secret) -> Secret:
         X = self._ready(X)
         return self._raw(X, self._start.size) + self._start
 
-    def _scores(self, X: Secret) -> Secret:
-        return self.decision_function(X)
 
-    def predict_proba(self, X: Secret) -> Secret:
-        """The probability of each class.
-
-        Parameters
-        ----------
-        X : Secret
-            Rows and columns.
-
-        Returns
-        -------
-        Secret
-            ``(rows, classes)``.
-        """
-        scores = self.decision_function(X)
-        if self.classes_.size > 2:
-            return scores.softmax(1)
-        second = scores.sigmoid()
-        return np.concatenate([1.0 - second, second], 1)
-
-
-class GradientBoostingRegressor(_Boosting, Regressor):
+class GradientBoostingRegressor(_Boosting, _TreeRegressor):
     """Gradient boosted trees for numbers, as ``sklearn.ensemble.GradientBoostingRegressor`` on binned columns.
 
     Parameters
@@ -666,10 +636,6 @@ class GradientBoostingRegressor(_Boosting, Regressor):
         self._target = target
         self._plant(_Trees.joined(grown))
         return self._done()
-
-    def predict(self, X: Secret) -> Secret:
-        raw = self._raw(X, 1)
-        return self._target.own(raw)
 
 
 for _class in (DecisionTreeClassifier, DecisionTreeRegressor, GradientBoostingClassifier, GradientBoostingRegressor):
