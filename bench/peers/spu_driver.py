@@ -73,17 +73,17 @@ def party(rank, pipe, ports, logs):
         for name, share in zip(names, shares):
             state["runtime"].set_var(name, share)
 
-    def run():
+    def timed(work):
         link.barrier()
-        times = common.clocked(lambda: state["runtime"].run(state["program"]))
+        times = common.clocked(work)
         link.barrier()
         return times
 
+    def run():
+        return timed(lambda: state["runtime"].run(state["program"]))
+
     def join(folder, rows):
-        link.barrier()
-        times = common.clocked(lambda: pair and intersect(pair, rank, folder, rows))
-        link.barrier()
-        return times
+        return timed(lambda: pair and intersect(pair, rank, folder, rows))
 
     def sent():
         with open(log) as text:

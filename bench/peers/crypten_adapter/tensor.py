@@ -55,7 +55,7 @@ class Box:
 
     @property
     def share(self):
-        words = torch.round(self.get_plain_text().double() * WORD).long()
+        words = self.words_of(self.get_plain_text())
         if self._share is None or self._share.shape != words.shape:
             self._share = words
         return self._share.copy_(words)
@@ -63,7 +63,15 @@ class Box:
     @share.setter
     def share(self, words):
         self._share = words.clone()
-        self.secret = session().secret(words.numpy() / WORD, dtype=np.float32)
+        self.secret = self.secret_of(words)
+
+    @staticmethod
+    def words_of(numbers):
+        return torch.round(numbers.double() * WORD).long()
+
+    @staticmethod
+    def secret_of(words):
+        return session().secret(words.numpy() / WORD, dtype=np.float32)
 
 
 class Binary(Box):
@@ -93,17 +101,8 @@ class Integers(Box):
     def get_plain_text(self, dst=None):
         return as_torch(self.secret.reveal()).long()
 
-    @property
-    def share(self):
-        words = self.get_plain_text()
-        if self._share is None or self._share.shape != words.shape:
-            self._share = words
-        return self._share.copy_(words)
-
-    @share.setter
-    def share(self, words):
-        self._share = words.clone()
-        self.secret = session().secret(words.numpy())
+    words_of = staticmethod(lambda numbers: numbers)
+    secret_of = staticmethod(lambda words: session().secret(words.numpy()))
 
 
 class Sharing(enum.Enum):

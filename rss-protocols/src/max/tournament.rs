@@ -4,7 +4,7 @@
 //! the evaluators need five rounds a level (by threes). Cost at width 44: 456 bits for each comparison, 648 with the
 //! position, 1 more where choices are kept; `1 + 5 ceil(log2 k)` rounds.
 //!
-//! Where rounds are saved, four elements are compared at once if they are not too many ([`super::of_four`]):
+//! Four elements are compared at once where rounds are saved and they are not too many ([`super::of_four`]):
 //! `1 + 4 ceil(log4 k)` rounds.
 
 use std::sync::Arc;
