@@ -26,12 +26,14 @@ fn selected<'a>(cases: &'a str, args: &[String]) -> Vec<&'a str> {
     let only = joined.or(after("--only").map(String::as_str));
     let wanted = |line: &&str| {
         let (of, case) = line.split_once(": ").unwrap_or(("", line));
-        let below = |only: &str| {
-            case.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        suite.is_none_or(|suite| suite == of) && only.is_none_or(below)
+        suite.is_none_or(|suite| suite == of) && only.is_none_or(|only| selects(only, case))
     };
     cases.lines().filter(wanted).collect()
+}
+
+/// True if `--only only` selects the case `name`: `only` is the case or a parent of it in the path.
+pub(crate) fn selects(only: &str, name: &str) -> bool {
+    name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

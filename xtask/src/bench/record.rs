@@ -12,6 +12,7 @@ use super::measure::{measure, measure_all};
 use super::party::Setup;
 use super::peers::Peers;
 use super::{Effort, Network, Options, Timing, describe, report};
+use crate::cases::selects;
 use crate::gpu::commit;
 use crate::record::{OURS, Record};
 
@@ -171,11 +172,6 @@ fn appending(path: &Path, suite: &str) -> Result<File> {
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     let opened = made.and_then(|()| File::options().create(true).append(true).open(&path));
     opened.with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// True if `--only only` selects the case `name`: `only` is the case or a parent of it in the path.
-fn selects(only: &str, name: &str) -> bool {
-    name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A case under measurement. The setters fill its record; each returns the case for chaining.
