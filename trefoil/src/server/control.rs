@@ -8,7 +8,8 @@ use crate::{
     store::{Holding, Repair, Store, repairs},
 };
 
-/// Exchanges the servers' lists of what they hold, and finishes or undoes what a crash interrupted.
+/// Exchanges the servers' lists of what they hold, and finishes or undoes what a crash interrupted: this cell's own work,
+/// and that of cells whose time is over.
 pub(crate) fn reconcile(store: &Store, control: &mut dyn Transport) -> Result<()> {
     let holdings = holdings(store, control, "compare models")?;
     for repair in repairs(control.me().0, &holdings) {
@@ -22,7 +23,7 @@ pub(crate) fn reconcile(store: &Store, control: &mut dyn Transport) -> Result<()
             tracing::error!(%error, "an interrupted put could not be finished");
         }
     }
-    Ok(())
+    store.end_old_changes()
 }
 
 /// Holdings of all servers, by server, as the named step.

@@ -142,7 +142,7 @@ impl Server {
         };
         let shelf = computing.protocol.plays_tapes();
         let shelf = shelf.then(|| Shelf::new(store.root(), store.key().cloned()));
-        let quotas = Arc::new(Quotas::new(me, limits.clone()));
+        let quotas = Arc::new(Quotas::new(me, limits.clone(), store.ledger()));
         Self(Arc::new(Core {
             me,
             limits,
@@ -265,6 +265,14 @@ impl Server {
             session.cancel(&format!("party {} is being stopped", core.me));
         }
         left
+    }
+
+    /// Gives back what was leased of clients' days and not used: this server has stopped.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the store cannot be written.
+    pub(crate) fn give_back(&self) -> Result<()> {
+        self.0.quotas.give_back()
     }
 
     /// Says how many like lines were left out of the log.

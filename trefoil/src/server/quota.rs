@@ -1,23 +1,20 @@
 //! The use of a server by each client, and its limits.
 //!
 //! Memory, connections and places in the queue are counted while they are held, by values that give them back when
-//! they are dropped. Seconds and answers are counted by the day (UTC), in memory. Each of the three servers counts
-//! for itself and a job needs all three. So the restart of one or two servers does not give any client more than its
-//! share.
+//! they are dropped. Seconds and answers are counted by the day (UTC) in the store, where all cells of a party lease them
+//! ([`Leases`]). Each of the three servers counts for itself and a job needs all three.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use crate::{
     base::{Error, Result},
     config::Limits,
+    store::{Allowance, Leases, Ledger, Store},
 };
-
-/// Seconds of a day.
-const DAY: u64 = 86_400;
 
 /// The use of one server by its clients.
 #[derive(Debug)]
@@ -25,40 +22,22 @@ pub(super) struct Quotas {
     me: usize,
     limits: Limits,
     inner: Mutex<Inner>,
+    /// The seconds and answers of the day.
+    leases: Leases,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// The amounts that are held now, by client. Clients that hold nothing are left out.
     held: HashMap<String, Held>,
-    /// The amounts that were used on `day`, by client.
-    used: HashMap<String, Used>,
-    /// Days since 1970.
-    day: u64,
     connections: usize,
     bytes: u64,
-    /// The sizes of the current models, by name.
-    models: HashMap<String, Kept>,
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Held {
     connections: usize,
     jobs: usize,
-    bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Used {
-    time: Duration,
-    /// Answers by model.
-    answers: HashMap<String, u64>,
-}
-
-/// A model on disk.
-#[derive(Debug)]
-struct Kept {
-    owner: String,
     bytes: u64,
 }
 
@@ -75,8 +54,9 @@ pub(super) struct Reserved {
 }
 
 impl Quotas {
-    pub(super) fn new(me: usize, limits: Limits) -> Self {
-        Self { me, limits, inner: Mutex::default() }
+    /// Quotas whose days are counted in a ledger.
+    pub(super) fn new(me: usize, limits: Limits, ledger: &Ledger) -> Self {
+        Self { me, limits, inner: Mutex::default(), leases: Leases::new(ledger.clone()) }
     }
 
     /// Takes in a connection.
@@ -142,18 +122,16 @@ impl Quotas {
     /// Checks that a client may run a model on this many more examples today.
     pub(super) fn check_run(&self, client: &str, model: &str, examples: u64) -> Result<()> {
         let limits = &self.limits;
-        let mut inner = self.lock();
-        let Some(used) = inner.today().get(client) else { return Ok(()) };
-        let seconds = used.time.as_secs();
-        if seconds >= limits.client_seconds_per_day {
+        // Any time that is left will do: how long a run takes is known afterwards.
+        if self.leases.ensure(&self.time_of(client), 1)?.is_err() {
             let reason = format!(
-                "client {client} has had its {seconds} seconds of computing today \
-                 (limits.client_seconds_per_day); try again tomorrow"
+                "client {client} has had its {} seconds of computing today (limits.client_seconds_per_day); try again \
+                 tomorrow",
+                limits.client_seconds_per_day
             );
             return Err(self.full(reason));
         }
-        let had = used.answers.get(model).copied().unwrap_or(0);
-        if had.saturating_add(examples) > limits.client_answers_per_day {
+        if let Err(had) = self.leases.ensure(&self.answers_of(client, model), examples)? {
             let reason = format!(
                 "client {client} has had {had} answers of model `{model}` today, of {} \
                  (limits.client_answers_per_day); try again tomorrow",
@@ -166,29 +144,53 @@ impl Quotas {
 
     /// Counts a run.
     pub(super) fn ran(&self, client: &str, model: &str, examples: u64, time: Duration) {
-        let mut inner = self.lock();
-        let used = inner.today().entry(client.to_owned()).or_default();
-        used.time += time;
-        *used.answers.entry(model.to_owned()).or_default() += examples;
+        self.leases.spend(&self.time_of(client), time.as_millis() as u64);
+        self.leases.spend(&self.answers_of(client, model), examples);
+    }
+
+    /// Gives back what was leased of the day and not used: this server stops.
+    pub(super) fn give_back(&self) -> Result<()> {
+        self.leases.give_back()
+    }
+
+    /// A client's milliseconds of computing.
+    fn time_of<'a>(&self, client: &'a str) -> Allowance<'a> {
+        let limit = self.limits.client_seconds_per_day.saturating_mul(1000);
+        Allowance { what: "milliseconds", client, model: "", limit }
+    }
+
+    /// A client's answers of a model.
+    fn answers_of<'a>(&self, client: &'a str, model: &'a str) -> Allowance<'a> {
+        let limit = self.limits.client_answers_per_day;
+        Allowance { what: "answers", client, model, limit }
     }
 
     /// Checks that a client may keep a model of this many bytes, which replaces the model of that
     /// name.
-    pub(super) fn check_keep(&self, client: &str, name: &str, bytes: u64) -> Result<()> {
+    pub(super) fn check_keep(
+        &self,
+        store: &Store,
+        client: &str,
+        name: &str,
+        bytes: u64,
+    ) -> Result<()> {
         let limits = &self.limits;
-        let inner = self.lock();
-        let others = || {
-            let models = inner.models.iter();
-            models.filter(|(other, kept)| *other != name && kept.owner == client)
-        };
-        let count = others().count();
+        let mut count = 0;
+        let mut held = 0u64;
+        for other in store.names()?.iter().filter(|other| *other != name) {
+            if let Some(manifest) = store.entry(other).manifest()
+                && manifest.owner == client
+            {
+                count += 1;
+                held += manifest.bytes();
+            }
+        }
         if count >= limits.client_models {
             let reason = format!(
                 "client {client} has {count} models (limits.client_models); remove one that is not needed"
             );
             return Err(self.full(reason));
         }
-        let held: u64 = others().map(|(_, kept)| kept.bytes).sum();
         if held.saturating_add(bytes) > limits.client_disk_mib << 20 {
             let reason = format!(
                 "a model of {} MiB beside {} MiB that client {client} has (limits.client_disk_mib is {}); \
@@ -200,17 +202,6 @@ impl Quotas {
             return Err(self.full(reason));
         }
         Ok(())
-    }
-
-    /// Notes a model that has become current.
-    pub(super) fn keep(&self, name: &str, owner: &str, bytes: u64) {
-        let kept = Kept { owner: owner.to_owned(), bytes };
-        self.lock().models.insert(name.to_owned(), kept);
-    }
-
-    /// Notes that a model has gone.
-    pub(super) fn forget(&self, name: &str) {
-        self.lock().models.remove(name);
     }
 
     /// Connections and reserved bytes of all clients.
@@ -241,17 +232,6 @@ impl Quotas {
 }
 
 impl Inner {
-    /// The amounts that were used today.
-    fn today(&mut self) -> &mut HashMap<String, Used> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let day = now.as_secs() / DAY;
-        if self.day != day {
-            self.day = day;
-            self.used.clear();
-        }
-        &mut self.used
-    }
-
     fn give_back(&mut self, client: &str, give: impl FnOnce(&mut Held)) {
         if let Some(held) = self.held.get_mut(client) {
             give(held);
@@ -283,10 +263,22 @@ impl Drop for Reserved {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        thread,
+    };
 
+    use super::*;
+    use crate::{
+        base::Id,
+        store::{Content, NewItem, Readers, Worker},
+        testing::{folder, holder},
+    };
+
+    /// Quotas of a server that has its store to itself.
     fn quotas(limits: Limits) -> Arc<Quotas> {
-        Arc::new(Quotas::new(1, limits))
+        let store = Store::open(&folder("quota"), holder(1), None).unwrap();
+        Arc::new(Quotas::new(1, limits, store.ledger()))
     }
 
     fn said(outcome: Result<impl Sized>) -> String {
@@ -324,30 +316,89 @@ mod tests {
     fn seconds_and_answers_are_counted_by_client_model_and_day() {
         let limits =
             Limits { client_answers_per_day: 10, client_seconds_per_day: 5, ..Limits::default() };
-        let quotas = quotas(limits);
+        let store = Store::open(&folder("quota"), holder(1), None).unwrap();
+        let day = Arc::new(AtomicU64::new(7));
+        let today = day.clone();
+        let leases =
+            Leases::with_clock(store.ledger().clone(), move || today.load(Ordering::Relaxed));
+        let quotas = Quotas { leases, ..Quotas::new(1, limits, store.ledger()) };
         quotas.check_run("a", "m", 10).unwrap();
         quotas.ran("a", "m", 8, Duration::from_secs(2));
         quotas.check_run("a", "m", 2).unwrap();
-        assert!(said(quotas.check_run("a", "m", 3)).contains("limits.client_answers_per_day"));
+        let text = said(quotas.check_run("a", "m", 3));
+        assert!(text.contains("has had 8 answers of model `m` today, of 10"), "{text}");
         quotas.check_run("a", "n", 10).unwrap();
         quotas.check_run("b", "m", 10).unwrap();
         quotas.ran("a", "n", 1, Duration::from_secs(3));
         assert!(said(quotas.check_run("a", "n", 1)).contains("limits.client_seconds_per_day"));
-        quotas.lock().day -= 1;
+        day.store(8, Ordering::Relaxed);
         quotas.check_run("a", "m", 10).unwrap();
     }
 
     #[test]
+    fn all_cells_together_keep_to_a_clients_limit_and_give_back_what_they_do_not_use() {
+        let root = folder("quota");
+        let limits = Limits { client_answers_per_day: 60, ..Limits::default() };
+        let open = |cell| {
+            let hold = Duration::from_secs(60);
+            let store = Store::open_as(&root, holder(1), None, Worker::Cell(cell), hold).unwrap();
+            Quotas::new(1, limits.clone(), store.ledger())
+        };
+        let answered = AtomicU64::new(0);
+        {
+            let cells = [0, 1].map(open);
+            // The jobs of a cell run one after the other, as does the check before each of them.
+            let turns = [Mutex::new(()), Mutex::new(())];
+            thread::scope(|scope| {
+                for request in 0..100 {
+                    let (quotas, turn) = (&cells[request % 2], &turns[request % 2]);
+                    let answered = &answered;
+                    scope.spawn(move || {
+                        let asked = quotas.check_run("a", "m", 1);
+                        let _turn = turn.lock().unwrap();
+                        if asked.and_then(|()| quotas.check_run("a", "m", 1)).is_ok() {
+                            quotas.ran("a", "m", 1, Duration::ZERO);
+                            answered.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+            });
+            assert!((59..=60).contains(&answered.load(Ordering::Relaxed)), "{answered:?}");
+            for quotas in &cells {
+                quotas.give_back().unwrap();
+            }
+        }
+        // Another cell has what is left, and no more.
+        let other = open(2);
+        let left = 60 - answered.load(Ordering::Relaxed);
+        assert!(other.check_run("a", "m", left).is_ok());
+        assert!(other.check_run("a", "m", left + 1).is_err());
+        other.check_run("b", "m", 60).unwrap();
+    }
+
+    #[test]
     fn models_and_disk_are_counted_by_owner_and_a_replaced_one_does_not_count() {
-        let limits = Limits { client_models: 2, client_disk_mib: 4, ..Limits::default() };
-        let quotas = quotas(limits);
-        quotas.keep("m", "a", 3 << 20);
-        assert!(said(quotas.check_keep("a", "n", 2 << 20)).contains("limits.client_disk_mib"));
-        quotas.check_keep("a", "m", 4 << 20).unwrap();
-        quotas.check_keep("b", "n", 4 << 20).unwrap();
-        quotas.keep("n", "a", 0);
-        assert!(said(quotas.check_keep("a", "o", 0)).contains("limits.client_models"));
-        quotas.forget("n");
-        quotas.check_keep("a", "o", 0).unwrap();
+        let limits = Limits { client_models: 2, client_disk_mib: 1, ..Limits::default() };
+        let store = Store::open(&folder("quota"), holder(1), None).unwrap();
+        let quotas = Quotas::new(1, limits, store.ledger());
+        let keep = |name: &str, bytes: usize| {
+            let version = Id::random().unwrap();
+            let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
+            let (owner, readers, shares) = ("a", &Readers::Everyone, &Vec::new());
+            let (plan, tokenizer) = (&vec![0; bytes][..], &b""[..]);
+            let item = NewItem { name, version, content, owner, readers, plan, shares, tokenizer };
+            store.stage(&item).unwrap();
+            store.commit(name, version).unwrap();
+        };
+        let check =
+            |client: &str, name: &str, kib: u64| quotas.check_keep(&store, client, name, kib << 10);
+        keep("m", 700 << 10);
+        assert!(said(check("a", "n", 500)).contains("limits.client_disk_mib"));
+        check("a", "m", 1024).unwrap();
+        check("b", "n", 1024).unwrap();
+        keep("n", 0);
+        assert!(said(check("a", "o", 0)).contains("limits.client_models"));
+        store.remove("n").unwrap();
+        check("a", "o", 0).unwrap();
     }
 }

@@ -76,6 +76,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     start("signals", move || obey(signals, &stopped))?;
     tell_service_manager(true);
     server.keep_session(|job| endpoint.session(job));
+    server.give_back()?;
     endpoint.close(FAREWELL);
     tracing::info!("stopped");
     Ok(())

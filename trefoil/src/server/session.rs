@@ -129,7 +129,6 @@ impl Core {
             }
         };
         self.give_up(lost);
-        self.count_models()?;
         self.set_link(Link::Up);
         tracing::info!("linked with the other servers");
         let mut pause = *PAUSES.start();
@@ -166,16 +165,6 @@ impl Core {
                 return canceller.cancel(&reason);
             }
         }
-    }
-
-    /// Counts for each client the sizes of its current models.
-    fn count_models(&self) -> Result<()> {
-        for name in self.store.names()? {
-            if let Some(manifest) = self.store.entry(&name).manifest() {
-                self.quotas.keep(&name, &manifest.owner, manifest.bytes());
-            }
-        }
-        Ok(())
     }
 
     /// One turn of party 0. Returns the jobs that all are to run.

@@ -266,8 +266,10 @@ impl Player {
     pub(super) fn take_place(&mut self, core: &Core) -> Result<()> {
         self.mpc.step("next place of the tape");
         let place = self.tape.begin(&mut self.mpc)?;
-        let used = used_places(core, &self.tape)?.max(place + 1);
-        core.store.ledger().write(USED, &shown_name(&self.tape.id()), &used)
+        core.store.ledger().update(USED, &shown_name(&self.tape.id()), |used: &mut u64| {
+            *used = place.saturating_add(1).max(*used);
+            Ok(())
+        })
     }
 
     /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.

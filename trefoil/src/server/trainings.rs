@@ -403,7 +403,7 @@ impl<P: ServerProtocol> Progress<P> {
         about.check()?;
         let plan = program.to_bytes()?;
         let bytes = bytes_held(shares) + plan.len() as u64;
-        core.quotas.check_keep(owner, name, bytes)?;
+        core.quotas.check_keep(&core.store, owner, name, bytes)?;
         let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
         core.store.stage(&NewItem {
             name,

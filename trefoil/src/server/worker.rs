@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     base::{Digest, Error, Id, Result},
-    store::Manifest,
+    store::{self, Change, Manifest},
     wire::Watched,
 };
 
@@ -133,28 +133,55 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         let Job { client, digest, work, .. } = job;
         let info = JobInfo { id, client, digest: *digest };
         let parts = Hashes::new(work.sharing(self.core.sharing())?, work.parts());
-        match work {
-            Work::Put(put) => self.run_kind(info, parts, put),
-            Work::Share(share) => self.run_kind(info, parts, share),
-            Work::Remove(remove) => self.run_kind(info, parts, remove),
-            Work::Infer(infer) => self.run_kind(info, parts, infer),
-            Work::Extend(extend) => self.run_kind(info, parts, extend),
-            Work::Close(close) => self.run_kind(info, parts, close),
-            Work::Decide(decide) => self.run_kind(info, parts, decide),
-            Work::Train(train) => self.run_kind(info, parts, train),
-            Work::Release(release) => self.run_kind(info, parts, release),
-            Work::Publish(publish) => self.run_kind(info, parts, publish),
+        let changed = work.changes().map(str::to_owned);
+        let (change, refused) = match self.begin_change(changed.as_deref()) {
+            Ok(change) => (change, None),
+            Err(error) => (None, Some(error)),
+        };
+        let outcome = match work {
+            Work::Put(put) => self.run_kind(info, refused, parts, put),
+            Work::Share(share) => self.run_kind(info, refused, parts, share),
+            Work::Remove(remove) => self.run_kind(info, refused, parts, remove),
+            Work::Infer(infer) => self.run_kind(info, refused, parts, infer),
+            Work::Extend(extend) => self.run_kind(info, refused, parts, extend),
+            Work::Close(close) => self.run_kind(info, refused, parts, close),
+            Work::Decide(decide) => self.run_kind(info, refused, parts, decide),
+            Work::Train(train) => self.run_kind(info, refused, parts, train),
+            Work::Release(release) => self.run_kind(info, refused, parts, release),
+            Work::Publish(publish) => self.run_kind(info, refused, parts, publish),
+        }?;
+        if changed.is_some() {
+            self.end_change(change)?;
         }
+        Ok(outcome)
+    }
+
+    /// Keeps other cells from changing the name that a job changes. Party 0 says which cell does.
+    fn begin_change(&self, name: Option<&str>) -> Result<Option<Change>> {
+        match name {
+            Some(name) if self.core.me == 0 => self.core.store.begin_change(name).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Lets other cells change the name, once all servers have.
+    fn end_change(&mut self, change: Option<Change>) -> Result<()> {
+        if self.core.store.worker() == store::Worker::Alone {
+            return Ok(());
+        }
+        exchange::<()>(&mut self.control, "end of a change", &())?;
+        change.map_or(Ok(()), |change| self.core.store.end_change(change))
     }
 
     fn run_kind<K: Kind<P>>(
         &mut self,
         job: JobInfo<'_>,
+        refused: Option<Error>,
         parts: Hashes,
         kind: &mut K,
     ) -> Result<Outcome> {
         self.jobs += 1;
-        let prepared = kind.prepare(self, job);
+        let prepared = refused.map_or_else(|| kind.prepare(self, job), Err);
         let offer = match &prepared {
             Ok(ready) => Ok(ready.offer(self)?),
             Err(error) => Err(error.to_string()),
@@ -221,7 +248,6 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         self.models.forget(name);
         self.trainings.forget(name);
         self.conversations.forget(name);
-        self.core.quotas.forget(name);
     }
 
     /// Counts and watches what the protocol does, and ends it if the session has been ended.
@@ -255,8 +281,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             }
             return Ok(failed);
         }
-        let manifest = self.core.store.commit(name, version)?;
-        self.core.quotas.keep(name, &manifest.owner, manifest.bytes());
+        self.core.store.commit(name, version)?;
         Ok(None)
     }
 }

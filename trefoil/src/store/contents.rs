@@ -1,11 +1,10 @@
 //! Reading what a version holds: its plan, its shares and its tokenizer.
 
-use std::path::PathBuf;
+use std::io::Read;
 
 use super::{
-    FileSum, Manifest, Part, Store, damaged,
-    files::{parse_shares, read_checked, sum_of},
-    replaced,
+    FileSum, Manifest, Part, Store, damaged, replaced,
+    shares::{check_sum, parse_shares, sum_of},
 };
 use crate::base::{
     Error, Id, Result, Shares,
@@ -18,17 +17,28 @@ impl Store {
         &self,
         name: &str,
         manifest: &'a Manifest,
-    ) -> impl Iterator<Item = (Part, PathBuf, &'a FileSum)> + use<'a> {
-        let (folder, version) = (self.models.join(name), manifest.version);
+    ) -> impl Iterator<Item = (Part, String, &'a FileSum)> + use<'a> {
+        let (name, version) = (name.to_owned(), manifest.version);
         let all = [
             (Part::Plan, Some(&manifest.plan)),
             (Part::Shares, Some(&manifest.shares)),
             (Part::Tokenizer, manifest.tokenizer.as_ref()),
         ];
         let file = move |(part, sum): (Part, Option<&'a FileSum>)| {
-            Some((part, part.path(&folder, version), sum?))
+            Some((part, part.of(&name, version), sum?))
         };
         all.into_iter().filter_map(file)
+    }
+
+    /// The bytes of a file that must be as the manifest says, or its damage.
+    pub(super) fn read_checked(&self, place: &str, sum: &FileSum) -> Result<Vec<u8>, String> {
+        let shown = self.backing.place(place);
+        let found = self.backing.open(place).map_err(|error| error.to_string())?;
+        let mut reader = found.ok_or_else(|| format!("{shown}: it is missing"))?;
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map_err(|cause| format!("{shown}: {cause}"))?;
+        check_sum(&shown, &bytes, sum)?;
+        Ok(bytes)
     }
 
     /// Reads and checks the plan of a version.
@@ -61,7 +71,7 @@ impl Store {
         (part, sum): (Part, &FileSum),
     ) -> Result<Vec<u8>, String> {
         let version = manifest.version;
-        let bytes = read_checked(&part.path(&self.models.join(name), version), sum)?;
+        let bytes = self.read_checked(&part.of(name, version), sum)?;
         opened(self.key.as_ref(), Place { name, version, kind: part.name() }, bytes)
     }
 
@@ -91,15 +101,17 @@ impl Store {
     pub fn verify(&self, name: &str) -> Result<u64> {
         let manifest = self.entry(name).usable(name)?;
         let mut bytes = 0;
-        for (_, path, sum) in self.files_of(name, &manifest) {
-            let found = sum_of(&path);
-            if matches!(&found, Ok(found) if found == sum) {
+        for (_, place, sum) in self.files_of(name, &manifest) {
+            let shown = self.backing.place(&place);
+            let found = self.backing.open(&place)?.map(sum_of).transpose();
+            if matches!(&found, Ok(Some(found)) if found == sum) {
                 bytes += sum.bytes;
                 continue;
             }
             let reason = match found {
-                Ok(_) => format!("{}: its contents have changed", path.display()),
-                Err(error) => error.to_string(),
+                Ok(Some(_)) => format!("{shown}: its contents have changed"),
+                Ok(None) => format!("{shown}: it is missing"),
+                Err(cause) => format!("{shown}: {cause}"),
             };
             if self.entry(name).usable(name)?.version != manifest.version {
                 // It was replaced meanwhile, and the new version was just written.

@@ -1,8 +1,6 @@
 //! The current version under a name, and whether it can be used.
 
-use std::{collections::HashMap, fs, io, path::Path, time::SystemTime};
-
-use super::{Content, MANIFEST, Manifest, Store, damaged, manifest::read_sealed, replaced};
+use super::{Content, MANIFEST, Manifest, Store, damaged, item, parse_sealed, replaced};
 use crate::base::{Error, Result, check::check_name};
 
 /// The current version under a name.
@@ -56,19 +54,11 @@ impl Entry {
     }
 }
 
-/// A manifest that was read, without its labels, and the file it was read from.
+/// A manifest that was read, without its labels, and the mark of the file it was read from.
 #[derive(Debug)]
 pub(super) struct Known {
-    file: Stamp,
+    mark: String,
     manifest: Manifest,
-}
-
-/// The length and time that tell a file from another one in its place, or from its earlier
-/// contents.
-#[derive(Debug, PartialEq)]
-struct Stamp {
-    bytes: u64,
-    changed: SystemTime,
 }
 
 impl Store {
@@ -76,7 +66,25 @@ impl Store {
     /// are read.
     #[must_use]
     pub fn entry(&self, name: &str) -> Entry {
-        self.in_force(&mut self.known(), name)
+        if check_name("model", name).is_err() {
+            return Entry::Absent;
+        }
+        let mut before = None;
+        loop {
+            let manifest = match self.read_known(name) {
+                Ok(Some(manifest)) => manifest,
+                Ok(None) => return Entry::Absent,
+                Err(reason) => return Entry::Unreadable(damaged(name, reason)),
+            };
+            let damage = self.damage_of(name, &manifest);
+            if damage.is_some() && before != Some(manifest.version) {
+                // Its files may have gone because another version has just taken its place.
+                before = Some(manifest.version);
+                continue;
+            }
+            let damage = damage.map(|reason| damaged(name, reason));
+            return Entry::Kept { manifest: Box::new(manifest), damage };
+        }
     }
 
     /// The manifest of a version with its labels, if that version is still current.
@@ -84,58 +92,31 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if it is not, or its file is damaged.
     pub fn labelled(&self, manifest: Manifest) -> Result<Manifest> {
-        let _known = self.known();
-        self.with_labels(manifest)
-    }
-
-    /// [`Store::labelled`] for a caller that holds `known`.
-    pub(super) fn with_labels(&self, manifest: Manifest) -> Result<Manifest> {
         let name = &manifest.name;
-        let path = self.models.join(name).join(MANIFEST);
-        let unreadable = |cause| damaged(name, format_args!("{}: {cause}", path.display()));
-        match self.read_manifest(&path, name) {
-            Ok(found) if found.version == manifest.version => Ok(found),
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(unreadable(cause)),
-            _ => Err(replaced(name)),
+        match self.read_manifest(name) {
+            Ok(Some(found)) if found.version == manifest.version => Ok(found),
+            Ok(_) => Err(replaced(name)),
+            Err(reason) => Err(damaged(name, reason)),
         }
-    }
-
-    /// [`Store::entry`] for a caller that holds `known`.
-    pub(super) fn in_force(&self, known: &mut HashMap<String, Known>, name: &str) -> Entry {
-        if check_name("model", name).is_err() {
-            return Entry::Absent;
-        }
-        let path = self.models.join(name).join(MANIFEST);
-        let manifest = match self.read_known(known, &path, name) {
-            Ok(manifest) => manifest,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Entry::Absent,
-            Err(cause) => {
-                let reason = format!("{}: {cause}", path.display());
-                return Entry::Unreadable(damaged(name, reason));
-            }
-        };
-        let damage = self.damage_of(name, &manifest).map(|reason| damaged(name, reason));
-        Entry::Kept { manifest: Box::new(manifest), damage }
     }
 
     /// Reads a current manifest without its labels, unless that was done since its file has changed.
-    fn read_known(
-        &self,
-        known: &mut HashMap<String, Known>,
-        path: &Path,
-        name: &str,
-    ) -> io::Result<Manifest> {
-        let data = fs::metadata(path)?;
-        let file = Stamp { bytes: data.len(), changed: data.modified()? };
-        if let Some(known) = known.get(name).filter(|known| known.file == file) {
-            return Ok(known.manifest.clone());
+    fn read_known(&self, name: &str) -> Result<Option<Manifest>, String> {
+        let seen = self.backing.look(&item(name, MANIFEST)).map_err(|error| error.to_string())?;
+        let Some(seen) = seen else { return Ok(None) };
+        if let Some(known) = self.known().get(name)
+            && seen.mark.as_ref() == Some(&known.mark)
+        {
+            return Ok(Some(known.manifest.clone()));
         }
-        let mut manifest = self.read_manifest(path, name)?;
+        let Some(mut manifest) = self.read_manifest(name)? else { return Ok(None) };
         if let Content::Model { about, .. } = &mut manifest.content {
             about.labels = Vec::new();
         }
-        known.insert(name.to_owned(), Known { file, manifest: manifest.clone() });
-        Ok(manifest)
+        if let Some(mark) = seen.mark {
+            self.known().insert(name.to_owned(), Known { mark, manifest: manifest.clone() });
+        }
+        Ok(Some(manifest))
     }
 
     /// The damage of a version, as far as it shows without reading its files.
@@ -143,16 +124,27 @@ impl Store {
         if let Some(reason) = self.known_damage().get(&(name.to_owned(), manifest.version)) {
             return Some(reason.clone());
         }
-        self.files_of(name, manifest).find_map(|(_, path, sum)| {
-            let found = fs::metadata(&path).map_or(0, |data| data.len());
+        self.files_of(name, manifest).find_map(|(_, place, sum)| {
+            let found = match self.backing.look(&place) {
+                Ok(seen) => seen.map_or(0, |seen| seen.bytes),
+                Err(error) => return Some(error.to_string()),
+            };
             (found != sum.bytes).then(|| format!("{found} bytes where {} were written", sum.bytes))
         })
     }
 
-    /// Reads a manifest of the model `name` and checks that it is one, and this server's.
-    pub(super) fn read_manifest(&self, path: &Path, name: &str) -> io::Result<Manifest> {
-        let manifest: Manifest = read_sealed(path)?;
-        manifest.check(self.holder, name).map_err(io::Error::other)?;
+    /// The current manifest of a name, or why it cannot be used.
+    pub(super) fn read_manifest(&self, name: &str) -> Result<Option<Manifest>, String> {
+        let place = item(name, MANIFEST);
+        let object = self.backing.read(&place).map_err(|error| error.to_string())?;
+        let parsed = object.map(|object| self.parse(&object.bytes, name)).transpose();
+        parsed.map_err(|reason| format!("{}: {reason}", self.backing.place(&place)))
+    }
+
+    /// A manifest of the model `name`, which must be one, and this server's.
+    pub(super) fn parse(&self, bytes: &[u8], name: &str) -> Result<Manifest, String> {
+        let manifest: Manifest = parse_sealed(bytes)?;
+        manifest.check(self.holder, name)?;
         Ok(manifest)
     }
 }

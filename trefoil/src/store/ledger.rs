@@ -3,21 +3,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
-    sync::Mutex,
-    sync::{MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use nn_layers::train::Accountant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::manifest::{read_sealed, write_sealed};
+use super::{
+    backing::Backing,
+    manifest::{parse_sealed, sealed},
+};
 use crate::{
-    base::{
-        Digest, Error, Result,
-        files::{files_in, sync_folder},
-    },
+    base::{Digest, Error, Result},
     training::{Budget, Spent},
 };
 
@@ -66,13 +63,11 @@ pub struct Charge<'a> {
     pub cost: Option<&'a Accountant>,
 }
 
-/// Counts by what they are of. A change is on the disk when it returns, so that a crash never leaves a count that is
-/// too low.
-#[derive(Debug)]
+/// Counts by what they are of, which all workers of a party share. A change is on the disk when it returns, so that a
+/// crash never leaves a count that is too low. Clones are the same counts.
+#[derive(Debug, Clone)]
 pub struct Ledger {
-    root: PathBuf,
-    /// Held while a count is changed.
-    change: Mutex<()>,
+    backing: Arc<dyn Backing>,
 }
 
 /// Counts of a server, for another one that has lost its own. Tapes' places are not in it: they are of one server.
@@ -85,6 +80,16 @@ pub struct Counts {
 }
 
 impl Privacy {
+    /// Checks that a run keeps within the budget of a data set; one that is counted already does.
+    fn affords(&self, charge: &Charge<'_>) -> Result<()> {
+        match charge.budget {
+            Some(budget) if !self.runs.contains(&charge.run.letters()) => {
+                budget.allow(charge.set, &self.spent, charge.cost)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The count of two servers together, never less than that of either.
     fn with(self, other: Self) -> Self {
         let (more, less) =
@@ -100,8 +105,8 @@ impl Privacy {
 }
 
 impl Ledger {
-    pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.join(FOLDER), change: Mutex::default() }
+    pub(super) fn new(backing: Arc<dyn Backing>) -> Self {
+        Self { backing }
     }
 
     /// The parts that have left of the run with this fingerprint.
@@ -117,13 +122,11 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::opened`]; [`Error::File`] if it cannot be written, and nothing may leave then.
     pub fn open(&self, run: Digest, weights: u32, metrics: u32) -> Result<Opened> {
-        let _change = self.lock();
-        let before = self.opened(run)?;
-        let now = before.max(&Opened { weights, metrics });
-        if now != before {
-            self.write("opened", &run.letters(), &now)?;
-        }
-        Ok(before)
+        self.update("opened", &run.letters(), |opened: &mut Opened| {
+            let before = opened.clone();
+            *opened = before.max(&Opened { weights, metrics });
+            Ok(before)
+        })
     }
 
     /// The privacy of a row of a data set that runs have spent.
@@ -140,12 +143,7 @@ impl Ledger {
     /// [`Error::Refused`] that states by how much it does not; as [`Ledger::opened`].
     pub fn affords(&self, charge: &Charge<'_>) -> Result<()> {
         let counted: Privacy = self.read("privacy", &key(charge.owner, charge.set))?;
-        match charge.budget {
-            Some(budget) if !counted.runs.contains(&charge.run.letters()) => {
-                budget.allow(charge.set, &counted.spent, charge.cost)
-            }
-            _ => Ok(()),
-        }
+        counted.affords(charge)
     }
 
     /// Counts the whole privacy cost of a run for a data set, before its first step and once: a count is never too
@@ -154,15 +152,13 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::affords`]; [`Error::File`] if it cannot be written, and no step may be done then.
     pub fn spend(&self, charge: &Charge<'_>) -> Result<()> {
-        let _change = self.lock();
-        self.affords(charge)?;
-        let key = key(charge.owner, charge.set);
-        let mut counted: Privacy = self.read("privacy", &key)?;
-        if !counted.runs.insert(charge.run.letters()) {
-            return Ok(());
-        }
-        counted.spent.add(charge.cost);
-        self.write("privacy", &key, &counted)
+        self.update("privacy", &key(charge.owner, charge.set), |counted: &mut Privacy| {
+            counted.affords(charge)?;
+            if counted.runs.insert(charge.run.letters()) {
+                counted.spent.add(charge.cost);
+            }
+            Ok(())
+        })
     }
 
     /// The highest number of a list of revoked certificates that this server has used, or 0.
@@ -178,12 +174,10 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::open`].
     pub(crate) fn revoke(&self, number: u64) -> Result<u64> {
-        let _change = self.lock();
-        let known = self.revoked()?;
-        if number > known {
-            self.write("revoked", "number", &number)?;
-        }
-        Ok(known.max(number))
+        self.update("revoked", "number", |known: &mut u64| {
+            *known = number.max(*known);
+            Ok(*known)
+        })
     }
 
     /// Everything that was counted.
@@ -191,7 +185,6 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::opened`].
     pub(crate) fn counts(&self) -> Result<Counts> {
-        let _change = self.lock();
         Ok(Counts {
             opened: self.all("opened")?,
             privacy: self.all("privacy")?,
@@ -205,60 +198,87 @@ impl Ledger {
     /// As [`Ledger::open`]; [`Error::Refused`] if it is not what a server counts.
     pub(crate) fn take(&self, counts: Counts) -> Result<()> {
         self.revoke(counts.revoked)?;
-        let _change = self.lock();
         for (key, opened) in counts.opened {
             check_key(&key)?;
-            let own: Opened = self.read("opened", &key)?;
-            self.write("opened", &key, &own.max(&opened))?;
+            self.update("opened", &key, |own: &mut Opened| {
+                *own = own.max(&opened);
+                Ok(())
+            })?;
         }
         for (key, privacy) in counts.privacy {
             check_key(&key)?;
-            let own: Privacy = self.read("privacy", &key)?;
-            self.write("privacy", &key, &own.with(privacy))?;
+            self.update("privacy", &key, |own: &mut Privacy| {
+                *own = own.clone().with(privacy.clone());
+                Ok(())
+            })?;
         }
         Ok(())
     }
 
     /// All counts of a kind.
     fn all<T: Default + DeserializeOwned>(&self, kind: &str) -> Result<BTreeMap<String, T>> {
-        let mut keys = files_in(&self.root.join(kind))?;
+        let mut keys = self.backing.list(&format!("{FOLDER}/{kind}"))?;
         keys.retain(|key| check_key(key).is_ok());
         keys.into_iter().map(|key| Ok((key.clone(), self.read(kind, &key)?))).collect()
     }
 
     /// A count, or what it is before anything was counted.
     pub(crate) fn read<T: Default + DeserializeOwned>(&self, kind: &str, key: &str) -> Result<T> {
-        match read_sealed(&self.path(kind, key)) {
-            Ok(found) => Ok(found),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(T::default()),
-            Err(cause) => {
-                let advice = "its operator must restore the folder `counts` from a backup";
-                let reason = format!("{cause}; {advice}");
-                Err(Error::refused(format_args!("what this server has counted ({kind})"), reason))
+        let object = self.backing.read(&place(kind, key))?;
+        object.map_or_else(|| Ok(T::default()), |object| parse(kind, &object.bytes))
+    }
+
+    /// Changes a count, on the disk when this returns. The change is made again if another worker made one meanwhile.
+    pub(crate) fn update<T, R>(
+        &self,
+        kind: &str,
+        key: &str,
+        change: impl Fn(&mut T) -> Result<R>,
+    ) -> Result<R>
+    where
+        T: Default + Clone + PartialEq + Serialize + DeserializeOwned,
+    {
+        let place = place(kind, key);
+        loop {
+            let object = self.backing.read(&place)?;
+            let before = match &object {
+                Some(object) => parse(kind, &object.bytes)?,
+                None => T::default(),
+            };
+            let mut count = before.clone();
+            let outcome = change(&mut count)?;
+            let was = object.as_ref().map(|object| &object.tag);
+            if count == before || self.backing.swap(&place, &sealed(&count)?, was)? {
+                return Ok(outcome);
             }
         }
     }
 
-    /// Writes a count, on the disk when this returns.
-    pub(crate) fn write(&self, kind: &str, key: &str, count: &impl Serialize) -> Result<()> {
-        let path = self.path(kind, key);
-        let folder = self.root.join(kind);
-        if !folder.is_dir() {
-            fs::create_dir_all(&folder).map_err(|cause| Error::file(&folder, cause))?;
-            sync_folder(&self.root)?;
+    /// Removes the groups of counts of a kind that are old.
+    pub(super) fn forget(&self, kind: &str, is_old: impl Fn(&str) -> bool) -> Result<()> {
+        let folder = format!("{FOLDER}/{kind}");
+        for group in self.backing.list(&folder)?.into_iter().filter(|group| is_old(group)) {
+            let group = format!("{folder}/{group}");
+            for key in self.backing.list(&group)? {
+                self.backing.remove(&format!("{group}/{key}"), None)?;
+            }
+            self.backing.prune(&group);
         }
-        write_sealed(&path, count)?;
-        sync_folder(&folder)
+        Ok(())
     }
+}
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        // A file is replaced as a whole, so a panic leaves the old count or the new one.
-        self.change.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The place of a count.
+fn place(kind: &str, key: &str) -> String {
+    format!("{FOLDER}/{kind}/{key}")
+}
 
-    fn path(&self, kind: &str, key: &str) -> PathBuf {
-        self.root.join(kind).join(key)
-    }
+fn parse<T: DeserializeOwned>(kind: &str, bytes: &[u8]) -> Result<T> {
+    parse_sealed(bytes).map_err(|cause| {
+        let advice = "its operator must restore the folder `counts` from a backup";
+        let reason = format!("{cause}; {advice}");
+        Error::refused(format_args!("what this server has counted ({kind})"), reason)
+    })
 }
 
 /// Checks that a key is the letters of a digest, so that it names a file of its folder.
@@ -278,17 +298,27 @@ fn key(owner: &str, set: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::folder;
+    use std::{fs, path::Path};
+
+    use crate::{
+        store::{Worker, backing::Files},
+        testing::folder,
+    };
+
+    fn ledger(root: &Path) -> Ledger {
+        Ledger::new(Arc::new(Files::open(root, Worker::Cell(0)).unwrap()))
+    }
 
     #[test]
     fn counts_only_grow_and_outlive_the_server() {
         let root = folder("ledger");
         let run = Digest::of(&[b"run"]);
-        let ledger = Ledger::new(&root);
-        assert_eq!(ledger.opened(run).unwrap(), Opened::default());
-        assert_eq!(ledger.open(run, 0, 8).unwrap(), Opened::default());
-        assert_eq!(ledger.open(run, 20, 4).unwrap(), Opened { weights: 0, metrics: 8 });
-        let again = Ledger::new(&root);
+        let counted = ledger(&root);
+        assert_eq!(counted.opened(run).unwrap(), Opened::default());
+        assert_eq!(counted.open(run, 0, 8).unwrap(), Opened::default());
+        assert_eq!(counted.open(run, 20, 4).unwrap(), Opened { weights: 0, metrics: 8 });
+        drop(counted);
+        let again = ledger(&root);
         assert_eq!(again.opened(run).unwrap(), Opened { weights: 20, metrics: 8 });
         assert_eq!(again.opened(Digest::of(&[b"another"])).unwrap(), Opened::default());
     }
@@ -308,9 +338,9 @@ mod tests {
         };
         for _ in 0..5 {
             // A server that was killed and started again counts on.
-            Ledger::new(&root).spend(&charge(b"one", "rows")).unwrap();
+            ledger(&root).spend(&charge(b"one", "rows")).unwrap();
         }
-        let ledger = Ledger::new(&root);
+        let ledger = ledger(&root);
         assert_eq!(ledger.spent("hospital", "rows").unwrap().accountant, cost);
         assert_eq!(ledger.spent("another", "rows").unwrap(), Spent::default());
         ledger.spend(&charge(b"two", "rows")).unwrap();
@@ -334,7 +364,7 @@ mod tests {
             let cost = Some(&cost);
             ledger.spend(&Charge { owner: "alice", set: "rows", budget: None, run, cost }).unwrap();
         };
-        let [mine, theirs] = ["mine", "theirs"].map(|name| Ledger::new(&folder(name)));
+        let [mine, theirs] = ["mine", "theirs"].map(|name| ledger(&folder(name)));
         mine.open(run, 5, 9).unwrap();
         theirs.open(run, 7, 3).unwrap();
         theirs.open(other, 1, 1).unwrap();
@@ -348,7 +378,7 @@ mod tests {
         // The same again changes nothing; runs that only one of both has counted are added.
         mine.take(theirs.counts().unwrap()).unwrap();
         assert_eq!(mine.spent("alice", "rows").unwrap().accountant, cost);
-        let third = Ledger::new(&folder("third"));
+        let third = ledger(&folder("third"));
         spend(&third, other);
         mine.take(third.counts().unwrap()).unwrap();
         let mut both = cost.clone();
@@ -364,9 +394,9 @@ mod tests {
     fn a_damaged_count_is_an_error_and_not_nothing() {
         let root = folder("ledger-damaged");
         let run = Digest::of(&[b"run"]);
-        let ledger = Ledger::new(&root);
+        let ledger = ledger(&root);
         ledger.open(run, 1, 1).unwrap();
-        fs::write(ledger.path("opened", &run.letters()), "{}").unwrap();
+        fs::write(root.join(place("opened", &run.letters())), "{}").unwrap();
         let text = ledger.opened(run).unwrap_err().to_string();
         assert!(text.contains("restore the folder `counts`"), "{text}");
         ledger.open(run, 2, 2).unwrap_err();

@@ -1,12 +1,13 @@
 //! Manifests: a server's knowledge of a version of a model, and the owner of its files.
 
-use std::{fmt, fs, io, path::Path, time::SystemTime};
+use std::{fmt, path::Path, time::SystemTime};
 
 use mpc_core::Sharing;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::backing::Backing;
 use crate::{
-    base::{ClusterId, Error, Id, Result, files::write_synced},
+    base::{ClusterId, Error, Id, Result},
     model::{About, Range, weight_sharing},
     training::{DataSet, Run},
 };
@@ -166,24 +167,22 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// Claims a folder: writes this owner to it, or compares the one that is written there.
+    /// Claims a store: writes this owner to it, or compares the one that is written there.
     ///
     /// # Errors
     /// [`Error::Config`] if it belongs to another party or cluster, [`Error::File`] if it cannot be
     /// read or written.
-    pub(super) fn claim(&self, root: &Path) -> Result<()> {
-        let path = root.join("holder");
-        let found: Self = match read_sealed(&path) {
-            Ok(found) => found,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                return write_sealed(&path, self);
-            }
-            Err(cause) => {
-                let advice = "restore it from a backup, or remove it if this is the folder of this \
-                              server: every model is compared by itself as well";
-                return Err(Error::config(path.display(), format_args!("{cause}; {advice}")));
-            }
-        };
+    pub(super) fn claim(&self, backing: &dyn Backing, root: &Path) -> Result<()> {
+        let name = "holder";
+        if backing.swap(name, &sealed(self)?, None)? {
+            return Ok(());
+        }
+        let object = backing.read(name)?.map(|object| object.bytes).unwrap_or_default();
+        let found: Self = parse_sealed(&object).map_err(|cause| {
+            let advice = "restore it from a backup, or remove it if this is the folder of this \
+                          server: every model is compared by itself as well";
+            Error::config(backing.place(name), format_args!("{cause}; {advice}"))
+        })?;
         if found == *self {
             return Ok(());
         }
@@ -223,11 +222,11 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Writes a body as JSON below a line with the layout's number and the body's hash.
-pub(super) fn write_sealed(path: &Path, body: &impl Serialize) -> Result<()> {
+/// A body as JSON below a line with the layout's number and the body's hash.
+pub(super) fn sealed(body: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(body)
-        .map_err(|cause| Error::Internal(format!("{}: {cause}", path.display())))?;
-    write_synced(path, &seal(text.as_bytes()))
+        .map_err(|cause| Error::Internal(format!("a file of the store: {cause}")))?;
+    Ok(seal(text.as_bytes()))
 }
 
 /// A body below a line with the layout's number and its hash.
@@ -235,11 +234,6 @@ pub(super) fn write_sealed(path: &Path, body: &impl Serialize) -> Result<()> {
 pub fn seal(body: &[u8]) -> Vec<u8> {
     let head = format!("{MAGIC} {FORMAT} {}\n", blake3::hash(body).to_hex());
     [head.as_bytes(), body].concat()
-}
-
-/// Reads what [`write_sealed`] wrote.
-pub(super) fn read_sealed<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    parse_sealed(&fs::read(path)?).map_err(io::Error::other)
 }
 
 /// Reads the bytes of a manifest.
@@ -250,7 +244,8 @@ pub fn parse_manifest(bytes: &[u8]) -> Result<Manifest, String> {
     parse_sealed(bytes)
 }
 
-fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+/// Reads what [`sealed`] wrote.
+pub(super) fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let changed = || "its contents have changed".to_owned();
     if bytes.starts_with(b"{") {
         return Err(format!("layout 1 of an earlier program; this one reads layout {FORMAT}"));

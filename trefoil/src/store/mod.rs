@@ -1,51 +1,63 @@
-//! A server's shares on disk: models, data sets and runs.
+//! A party's shares at rest: models, data sets and runs.
 //!
 //! `models/NAME/` holds, for each version of that name, a plan, the shares as safetensors and a manifest, which
-//! describes it. A version is *staged* under `VERSION.staged`, and *visible* once that file has been renamed to
-//! `manifest`. Every file is written under a temporary name, synced and renamed, and the manifest states the lengths
-//! and hashes of the other two; so a crash at any moment leaves the old version, the new one, or leftovers that the
-//! next start removes.
+//! describes it. A version is *staged* as `VERSION.staged`, and *visible* once `manifest` says the same. Every file is
+//! there as a whole or not at all, and the manifest states the lengths and hashes of the others; so a crash at any
+//! moment leaves the old version, the new one, or leftovers that are removed later.
 //!
-//! The folder as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
+//! Several workers of a party, its cells, may use one store at once. Manifests and counts are replaced only if they
+//! are still what was read ([`backing`]). A version that is being written or is staged has a claim of its worker, which
+//! ends by itself ([`staging`]): the others leave it alone until then.
+//!
+//! The store as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
 //! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
 //! the wrong place, are found when they are read, and never used.
 
+mod backing;
 mod contents;
 mod entry;
-mod files;
+mod lease;
 mod ledger;
 mod manifest;
 mod rekey;
 mod repair;
 pub mod saved;
+mod shares;
+mod staging;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::HashMap,
-    fs::{self, File, OpenOptions},
+    fmt,
+    io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use backing::{Backing, Files};
 pub use entry::Entry;
 use entry::Known;
-pub use files::parse_shares;
-use files::{sum_of, write_shares};
+pub(crate) use lease::{Allowance, Leases};
 pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
-use manifest::{now, write_sealed};
+use manifest::{now, parse_sealed, sealed};
 pub use repair::{Holding, Repair, repairs};
+pub use shares::parse_shares;
+use shares::{Summed, write_shares};
+pub(crate) use staging::Change;
+pub use staging::Worker;
 
 use crate::{
     base::{
         Error, Id, Result, Shares,
         check::check_name,
         encryption::{Place, StoreKey},
-        files::{files_in, make_private, remove_if_there, sync_folder, write_synced},
     },
     training::{Decision, Halt, Run},
 };
+use zeroize::Zeroizing;
 
 /// The suffix of a manifest that is not yet current.
 const STAGED: &str = "staged";
@@ -53,23 +65,29 @@ const STAGED: &str = "staged";
 /// The name of the current manifest.
 const MANIFEST: &str = "manifest";
 
-/// Shares in one folder, which one server has to itself.
+/// The folder of all names.
+const MODELS: &str = "models";
+
+/// How long a worker's claims hold, unless it says otherwise.
+const HOLD: Duration = Duration::from_secs(3600);
+
+/// Shares that one server has to itself, or several workers of a party together.
 #[derive(Debug)]
 pub struct Store {
     root: PathBuf,
-    models: PathBuf,
+    backing: Arc<dyn Backing>,
+    worker: Worker,
+    /// The length of this worker's claims.
+    hold: Duration,
     holder: Holder,
     /// The key under which plans and shares are encrypted, if they are.
     key: Option<StoreKey>,
     ledger: Ledger,
     /// Versions whose files were found damaged when they were read as a whole.
     damage: Mutex<HashMap<(String, Id), String>>,
-    /// Held while a version becomes current or goes, and while a manifest is compared with its files. Keeps the
-    /// current manifests that were read, by name: a client that asks for a list must not make this server read all of
-    /// them again.
+    /// The current manifests that were read, by name: a client that asks for a list must not make this server read all
+    /// of them again.
     known: Mutex<HashMap<String, Known>>,
-    /// Held while the server runs, so that no second server uses the folder.
-    _lock: File,
 }
 
 /// A version to be staged.
@@ -111,41 +129,57 @@ impl Part {
         }
     }
 
-    fn path(self, folder: &Path, version: Id) -> PathBuf {
-        folder.join(match self {
-            Self::Plan => format!("{version}.plan.json"),
-            Self::Shares => format!("{version}.safetensors"),
-            Self::Tokenizer => format!("{version}.tokenizer.json"),
-        })
+    /// The file of a version of a name.
+    fn of(self, name: &str, version: Id) -> String {
+        item(
+            name,
+            match self {
+                Self::Plan => format!("{version}.plan.json"),
+                Self::Shares => format!("{version}.safetensors"),
+                Self::Tokenizer => format!("{version}.tokenizer.json"),
+            },
+        )
     }
 }
 
 impl Store {
-    /// Opens the folder of `holder`, makes it if need be, and removes what a crash may have left. With a key all plans
-    /// and shares are encrypted.
+    /// Opens the folder of `holder`, which one server has to itself; makes it if need be, and removes what a crash may
+    /// have left. With a key all plans and shares are encrypted.
     ///
     /// # Errors
     /// [`Error::Config`] if another server uses the folder or it belongs to another party or cluster,
     /// [`Error::File`] if it cannot be used.
     pub fn open(root: &Path, holder: Holder, key: Option<StoreKey>) -> Result<Self> {
-        let models = root.join("models");
-        fs::create_dir_all(&models).map_err(|cause| Error::file(&models, cause))?;
-        make_private(root)?;
-        let path = root.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(|cause| Error::file(&path, cause))?;
-        lock.try_lock().map_err(|_| {
-            let reason = "another server uses this folder; stop it, or set `data` to another one";
-            Error::config(root.display(), reason)
-        })?;
-        holder.claim(root)?;
-        let (damage, known) = (Mutex::default(), Mutex::default());
-        let ledger = Ledger::new(root);
-        let root = root.to_owned();
-        let store = Self { root, models, holder, key, ledger, damage, known, _lock: lock };
+        Self::open_as(root, holder, key, Worker::Alone, HOLD)
+    }
+
+    /// Opens the folder of `holder` for one of several workers, whose claims hold for `hold`: longer than any job.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; also if the same cell uses the folder already, or a server that has it to itself.
+    pub fn open_as(
+        root: &Path,
+        holder: Holder,
+        key: Option<StoreKey>,
+        worker: Worker,
+        hold: Duration,
+    ) -> Result<Self> {
+        let backing: Arc<dyn Backing> = Arc::new(Files::open(root, worker)?);
+        holder.claim(&*backing, root)?;
+        let store = Self {
+            root: root.to_owned(),
+            ledger: Ledger::new(backing.clone()),
+            backing,
+            worker,
+            hold,
+            holder,
+            key,
+            damage: Mutex::default(),
+            known: Mutex::default(),
+        };
         for name in store.names()? {
             store.finish_rekey(&name)?;
-            store.sweep(&name)?;
+            store.sweep(&name, true)?;
         }
         Ok(store)
     }
@@ -154,6 +188,12 @@ impl Store {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The worker that uses it.
+    #[must_use]
+    pub fn worker(&self) -> Worker {
+        self.worker
     }
 
     /// The counts of openings and of privacy.
@@ -166,42 +206,60 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::File`] if the disk is full or not writable; nothing is staged then.
-    pub fn stage(&self, item: &NewItem<'_>) -> Result<()> {
-        let folder = self.models.join(item.name);
-        fs::create_dir_all(&folder).map_err(|cause| Error::file(&folder, cause))?;
-        let staged = self.write_version(&folder, item);
+    pub fn stage(&self, new: &NewItem<'_>) -> Result<()> {
+        self.claim_version(new.name, new.version)?;
+        let staged = self.write_version(new);
         if staged.is_err() {
-            self.sweep(item.name)?;
+            self.drop_version(new.name, new.version)?;
         }
         staged
     }
 
-    /// Makes a staged version current and removes all others. Returns its manifest.
+    /// Makes a staged version current and removes this worker's others. Returns its manifest. Once more changes nothing.
     ///
     /// # Errors
     /// [`Error::File`] if it is not staged, [`Error::Refused`] if its manifest is damaged.
     pub fn commit(&self, name: &str, version: Id) -> Result<Manifest> {
-        let mut known = self.known();
-        known.remove(name);
-        let folder = self.models.join(name);
-        let staged = staged_path(&folder, version);
-        let mut manifest = self
-            .read_manifest(&staged, name)
-            .map_err(|cause| damaged(name, format_args!("{}: {cause}", staged.display())))?;
-        if let Content::Run(run) = &mut manifest.content
-            && let Ok(current) = self.read_manifest(&folder.join(MANIFEST), name)
-            && let Content::Run(current) = &current.content
-            && run.take_decisions(current)
-        {
-            write_sealed(&staged, &manifest)?;
+        let place = item(name, MANIFEST);
+        let mut manifest = self.staged_manifest(name, version)?;
+        loop {
+            let current = self.backing.read(&place)?;
+            let before = current.as_ref().and_then(|object| self.parse(&object.bytes, name).ok());
+            if let Some(before) = &before {
+                if before.version == version {
+                    break;
+                }
+                if let (Content::Run(run), Content::Run(before)) =
+                    (&mut manifest.content, &before.content)
+                {
+                    run.take_decisions(before);
+                }
+            }
+            let was = current.as_ref().map(|object| &object.tag);
+            if self.backing.swap(&place, &sealed(&manifest)?, was)? {
+                break;
+            }
         }
-        fs::rename(&staged, folder.join(MANIFEST)).map_err(|cause| Error::file(&staged, cause))?;
-        sync_folder(&folder)?;
-        for other in self.staged(&folder)? {
-            remove_if_there(&staged_path(&folder, other))?;
+        for other in self.staged(name)? {
+            if other == version || self.is_ours(name, other)? {
+                self.backing.remove(&staged_at(name, other), None)?;
+                self.remove_claim(name, other)?;
+            }
         }
-        self.sweep(name)?;
+        self.sweep(name, false)?;
         Ok(manifest)
+    }
+
+    /// The manifest of a version that is staged.
+    fn staged_manifest(&self, name: &str, version: Id) -> Result<Manifest> {
+        let place = staged_at(name, version);
+        let shown = self.backing.place(&place);
+        let Some(object) = self.backing.read(&place)? else {
+            let missing = io::Error::from(io::ErrorKind::NotFound);
+            return Err(Error::File { what: shown, cause: missing });
+        };
+        self.parse(&object.bytes, name)
+            .map_err(|reason| damaged(name, format_args!("{shown}: {reason}")))
     }
 
     /// Changes the clients that may use the current version.
@@ -231,7 +289,7 @@ impl Store {
         self.rewrite_run(name, |run| run.halt(client, halt))
     }
 
-    fn rewrite_run(&self, name: &str, change: impl FnOnce(&mut Run)) -> Result<()> {
+    fn rewrite_run(&self, name: &str, change: impl Fn(&mut Run)) -> Result<()> {
         self.rewrite(name, |manifest| {
             let mut run = manifest.run()?.clone();
             change(&mut run);
@@ -240,16 +298,19 @@ impl Store {
         })
     }
 
-    /// Changes the current manifest.
-    fn rewrite(&self, name: &str, change: impl FnOnce(&mut Manifest) -> Result<()>) -> Result<()> {
-        let mut known = self.known();
-        let in_force = self.in_force(&mut known, name).usable(name)?;
-        let mut manifest = self.with_labels(in_force)?;
-        change(&mut manifest)?;
-        known.remove(name);
-        let folder = self.models.join(name);
-        write_sealed(&folder.join(MANIFEST), &manifest)?;
-        sync_folder(&folder)
+    /// Changes the current manifest, whatever others change of it at the same time.
+    fn rewrite(&self, name: &str, change: impl Fn(&mut Manifest) -> Result<()>) -> Result<()> {
+        let place = item(name, MANIFEST);
+        loop {
+            // Also says if its files are damaged.
+            self.entry(name).usable(name)?;
+            let Some(object) = self.backing.read(&place)? else { continue };
+            let Ok(mut manifest) = self.parse(&object.bytes, name) else { continue };
+            change(&mut manifest)?;
+            if self.backing.swap(&place, &sealed(&manifest)?, Some(&object.tag))? {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes a version that is staged.
@@ -257,10 +318,9 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn discard(&self, name: &str, version: Id) -> Result<()> {
-        let _known = self.known();
-        let folder = self.models.join(name);
-        remove_if_there(&staged_path(&folder, version))?;
-        self.sweep(name)
+        self.backing.remove(&staged_at(name, version), None)?;
+        self.remove_claim(name, version)?;
+        self.sweep(name, false)
     }
 
     /// Removes a model. Says whether there was one.
@@ -268,14 +328,8 @@ impl Store {
     /// # Errors
     /// [`Error::File`] if files cannot be removed.
     pub fn remove(&self, name: &str) -> Result<bool> {
-        let mut known = self.known();
-        known.remove(name);
-        let folder = self.models.join(name);
-        let there = remove_if_there(&folder.join(MANIFEST))?;
-        if there {
-            sync_folder(&folder)?;
-        }
-        self.sweep(name)?;
+        let there = self.backing.remove(&item(name, MANIFEST), None)?;
+        self.sweep(name, false)?;
         Ok(there)
     }
 
@@ -288,7 +342,7 @@ impl Store {
     /// The folder of a model's files.
     #[cfg(test)]
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
-        self.models.join(name)
+        self.root.join(MODELS).join(name)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
@@ -299,52 +353,86 @@ impl Store {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_version(&self, folder: &Path, item: &NewItem<'_>) -> Result<()> {
-        let version = item.version;
-        let sealing = |part: Part| {
-            let place = Place { name: item.name, version, kind: part.name() };
-            self.key.as_ref().map(|key| (key, place))
-        };
+    fn write_version(&self, new: &NewItem<'_>) -> Result<()> {
+        let NewItem { name, version, content, owner, readers, plan, shares, tokenizer } = *new;
         let write = |part: Part, bytes: &[u8]| {
-            let path = part.path(folder, version);
-            match sealing(part) {
-                Some((key, place)) => write_synced(&path, &key.seal(place, bytes)?)?,
-                None => write_synced(&path, bytes)?,
-            }
-            sum_of(&path)
+            self.write_part(name, version, part, &mut |file| file.write_all(bytes))
         };
-        let shares = Part::Shares.path(folder, version);
-        write_shares(&shares, item.shares, sealing(Part::Shares).as_ref())?;
-        let tokenizer = (!item.tokenizer.is_empty())
-            .then(|| write(Part::Tokenizer, item.tokenizer))
-            .transpose()?;
+        let shares_sum =
+            self.write_part(name, version, Part::Shares, &mut |file| write_shares(shares, file))?;
         let manifest = Manifest {
             holder: self.holder,
-            name: item.name.to_owned(),
+            name: name.to_owned(),
             version,
-            content: item.content.clone(),
-            owner: item.owner.to_owned(),
-            readers: item.readers.clone(),
+            content: content.clone(),
+            owner: owner.to_owned(),
+            readers: readers.clone(),
             put_at: now(),
-            plan: write(Part::Plan, item.plan)?,
-            shares: sum_of(&shares)?,
-            tokenizer,
+            plan: write(Part::Plan, plan)?,
+            shares: shares_sum,
+            tokenizer: match tokenizer {
+                [] => None,
+                bytes => Some(write(Part::Tokenizer, bytes)?),
+            },
         };
-        write_sealed(&staged_path(folder, version), &manifest)?;
-        sync_folder(folder)?;
-        sync_folder(&self.models)
+        let manifest = sealed(&manifest)?;
+        self.backing.write(&staged_at(name, version), &mut |file| file.write_all(&manifest))
+    }
+
+    /// Writes a file of a version, encrypted if the store has a key. Returns its length and hash.
+    fn write_part(
+        &self,
+        name: &str,
+        version: Id,
+        part: Part,
+        body: &mut backing::Body<'_>,
+    ) -> Result<FileSum> {
+        let sealed = match &self.key {
+            Some(key) => {
+                let mut plain = Zeroizing::new(Vec::new());
+                body(&mut *plain).map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
+                Some(key.seal(Place { name, version, kind: part.name() }, &plain)?)
+            }
+            None => None,
+        };
+        let mut sum = None;
+        self.backing.write(&part.of(name, version), &mut |file| {
+            let mut summed = Summed::new(file);
+            match &sealed {
+                Some(bytes) => summed.write_all(bytes)?,
+                None => body(&mut summed)?,
+            }
+            sum = Some(summed.sum());
+            Ok(())
+        })?;
+        sum.ok_or_else(|| Error::Internal("a file of the store was not written".to_owned()))
     }
 
     /// Names that have a folder.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let mut names: Vec<String> = files_in(&self.models)?;
+        let mut names = self.backing.list(MODELS)?;
         names.retain(|name| check_name("model", name).is_ok());
         names.sort();
         Ok(names)
     }
+
+    /// The files that a name has.
+    fn files_under(&self, name: &str) -> Result<Vec<String>> {
+        self.backing.list(&format!("{MODELS}/{name}"))
+    }
 }
 
-fn damaged(name: &str, reason: impl std::fmt::Display) -> Error {
+/// The place of a file of a name.
+fn item(name: &str, file: impl fmt::Display) -> String {
+    format!("{MODELS}/{name}/{file}")
+}
+
+/// The place of a staged manifest.
+fn staged_at(name: &str, version: Id) -> String {
+    item(name, format_args!("{version}.{STAGED}"))
+}
+
+fn damaged(name: &str, reason: impl fmt::Display) -> Error {
     let advice = "put the model again, or restore this server's data folder from a backup";
     Error::refused(format_args!("model `{name}`"), format_args!("damaged ({reason}); {advice}"))
 }
@@ -352,8 +440,4 @@ fn damaged(name: &str, reason: impl std::fmt::Display) -> Error {
 fn replaced(name: &str) -> Error {
     let reason = "it was replaced or removed meanwhile; try again";
     Error::refused(format_args!("model `{name}`"), reason)
-}
-
-fn staged_path(folder: &Path, version: Id) -> PathBuf {
-    folder.join(format!("{version}.{STAGED}"))
 }

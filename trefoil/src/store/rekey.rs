@@ -1,16 +1,11 @@
 //! Encrypting what a store holds again, under another key.
 
-use std::fs;
+use zeroize::Zeroizing;
 
-use super::{
-    MANIFEST, Manifest, Part, Store, damaged,
-    files::{read_checked, sum_of},
-    manifest::write_sealed,
-};
+use super::{MANIFEST, Manifest, Part, Store, damaged, item, sealed, shares::sum_of};
 use crate::base::{
     Error, Result,
     encryption::{Place, StoreKey, rekeyed},
-    files::{files_in, remove_if_there, sync_folder, write_synced},
 };
 
 /// The suffix of files that a rekeying has written.
@@ -33,56 +28,58 @@ impl Store {
     }
 
     fn rekey_version(&self, name: &str, manifest: Manifest, from: Option<&StoreKey>) -> Result<()> {
-        let mut known = self.known();
-        let mut manifest = self.with_labels(manifest)?;
+        let mut manifest = self.labelled(manifest)?;
         let version = manifest.version;
-        let folder = self.models.join(name);
         let before = manifest.clone();
-        for (part, path, sum) in self.files_of(name, &before) {
+        for (part, file, sum) in self.files_of(name, &before) {
             let place = Place { name, version, kind: part.name() };
-            let outcome = read_checked(&path, sum)
+            let outcome = self
+                .read_checked(&file, sum)
                 .and_then(|bytes| rekeyed(place, bytes, from, self.key.as_ref()));
             let Some(bytes) = outcome.map_err(|reason| damaged(name, reason))? else { continue };
-            let fresh = path.with_added_extension(REKEYED);
-            write_synced(&fresh, &zeroize::Zeroizing::new(bytes))?;
-            let sum = sum_of(&fresh)?;
+            let bytes = Zeroizing::new(bytes);
+            self.put(&beside(&file), &bytes)?;
+            let sum = sum_of(&**bytes).map_err(|cause| Error::Internal(cause.to_string()))?;
             match part {
                 Part::Plan => manifest.plan = sum,
                 Part::Shares => manifest.shares = sum,
                 Part::Tokenizer => manifest.tokenizer = Some(sum),
             }
         }
-        sync_folder(&folder)?;
         // From here on the new files are current, whatever happens.
-        write_sealed(&folder.join(MANIFEST).with_added_extension(REKEYED), &manifest)?;
-        sync_folder(&folder)?;
-        known.remove(name);
-        drop(known);
+        self.put(&beside(&item(name, MANIFEST)), &sealed(&manifest)?)?;
         self.finish_rekey(name)
     }
 
     /// Makes a complete rekeying current, and drops one that is incomplete.
     pub(super) fn finish_rekey(&self, name: &str) -> Result<()> {
-        let folder = self.models.join(name);
-        let fresh = folder.join(MANIFEST).with_added_extension(REKEYED);
-        let whole = fresh.exists();
         let suffix = format!(".{REKEYED}");
-        for file in files_in(&folder)? {
-            let Some(name) = file.strip_suffix(&suffix).filter(|name| *name != MANIFEST) else {
-                continue;
-            };
-            let path = folder.join(&file);
-            if whole {
-                fs::rename(&path, folder.join(name)).map_err(|cause| Error::file(&path, cause))?;
-            } else {
-                remove_if_there(&path)?;
+        let files = self.files_under(name)?;
+        let fresh: Vec<_> = files.iter().filter_map(|file| file.strip_suffix(&suffix)).collect();
+        let parts = || fresh.iter().filter(|file| **file != MANIFEST).map(|file| item(name, file));
+        let manifest = item(name, MANIFEST);
+        // Another cell may do the same at once: what it has finished is not done again.
+        let was = self.backing.read(&manifest)?.map(|object| object.tag);
+        if let Some(whole) = self.backing.read(&beside(&manifest))? {
+            for place in parts() {
+                if let Some(part) = self.backing.read(&beside(&place))? {
+                    self.put(&place, &part.bytes)?;
+                }
             }
+            self.backing.swap(&manifest, &whole.bytes, was.as_ref())?;
+            self.backing.remove(&beside(&manifest), None)?;
         }
-        if whole {
-            fs::rename(&fresh, folder.join(MANIFEST))
-                .map_err(|cause| Error::file(&fresh, cause))?;
-            sync_folder(&folder)?;
+        for place in parts() {
+            self.backing.remove(&beside(&place), None)?;
         }
         Ok(())
     }
+
+    fn put(&self, place: &str, bytes: &[u8]) -> Result<()> {
+        self.backing.write(place, &mut |file| file.write_all(bytes))
+    }
+}
+
+fn beside(place: &str) -> String {
+    format!("{place}.{REKEYED}")
 }

@@ -1,14 +1,9 @@
 //! The versions that a server holds of each name, and the repairs that make all servers hold the same after a crash.
 
-use std::{fs, io, path::Path};
-
 use serde::{Deserialize, Serialize};
 
-use super::{MANIFEST, STAGED, Store};
-use crate::base::{
-    Id, Result,
-    files::{files_in, remove_if_there},
-};
+use super::{MODELS, Store, item};
+use crate::base::{Id, Result};
 
 /// The versions that one server has under one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,15 +28,20 @@ pub enum Repair {
 }
 
 impl Store {
-    /// All entries, by name.
+    /// All entries, by name. Of versions that wait to become current, those are listed that this worker may finish or
+    /// undo.
     ///
     /// # Errors
-    /// [`crate::base::Error::File`] if the folder cannot be read.
+    /// [`crate::base::Error::File`] if the store cannot be read.
     pub fn inventory(&self) -> Result<Vec<Holding>> {
         let mut holdings = Vec::new();
         for name in self.names()? {
-            let folder = self.models.join(&name);
-            let staged = self.staged(&folder)?;
+            let mut staged = Vec::new();
+            for version in self.staged(&name)? {
+                if self.is_ours(&name, version)? {
+                    staged.push(version);
+                }
+            }
             let entry = self.entry(&name);
             let visible = entry.manifest().map(|manifest| manifest.version);
             let damage = entry.damage().map(ToString::to_string);
@@ -52,37 +52,39 @@ impl Store {
         Ok(holdings)
     }
 
-    pub(super) fn staged(&self, folder: &Path) -> Result<Vec<Id>> {
-        let version = |name: String| name.strip_suffix(&format!(".{STAGED}"))?.parse().ok();
-        Ok(files_in(folder)?.into_iter().filter_map(version).collect())
-    }
-
-    /// Removes the files of versions that are neither current nor staged, and empty folders. If the manifest is there
-    /// but cannot be read, only temporary files go.
-    pub(super) fn sweep(&self, name: &str) -> Result<()> {
-        let folder = self.models.join(name);
-        let mut kept = self.staged(&folder)?;
-        let manifest = folder.join(MANIFEST);
-        let known = match self.read_manifest(&manifest, name) {
-            Ok(found) => {
-                kept.push(found.version);
-                true
+    /// Removes the files of versions that are neither current, nor staged, nor being written, and empty folders. If the
+    /// manifest is there but cannot be read, only temporary files of earlier programs go. A worker that is `starting` is
+    /// not writing anything yet.
+    pub(super) fn sweep(&self, name: &str, starting: bool) -> Result<()> {
+        // In this order: a version that another worker makes current meanwhile is seen as being written, or as current.
+        let files = self.files_under(name)?;
+        let mut kept = self.staged(name)?;
+        let version = |file: &String| file.split('.').next()?.parse::<Id>().ok();
+        for version in files.iter().filter_map(version) {
+            if !kept.contains(&version) && self.is_coming(name, version, starting)? {
+                kept.push(version);
             }
-            Err(cause) => cause.kind() == io::ErrorKind::NotFound,
-        };
-        for file in files_in(&folder)? {
-            let version = file.split('.').next().and_then(|stem| stem.parse::<Id>().ok());
+        }
+        let manifest = self.read_manifest(name);
+        let known = manifest.is_ok();
+        kept.extend(manifest.ok().flatten().map(|manifest| manifest.version));
+        for file in &files {
             let stale = file.starts_with('.') || file.ends_with(".tmp");
-            let old = known && version.is_some_and(|version| !kept.contains(&version));
+            let old = known && version(file).is_some_and(|version| !kept.contains(&version));
             if stale || old {
-                remove_if_there(&folder.join(file))?;
+                self.backing.remove(&item(name, file), None)?;
             }
         }
         if known && kept.is_empty() {
-            // Fails if something unknown is in it, which then stays.
-            let _ = fs::remove_dir(&folder);
+            self.backing.prune(&format!("{MODELS}/{name}"));
         }
         Ok(())
+    }
+
+    /// Removes all of a version that could not be written.
+    pub(super) fn drop_version(&self, name: &str, version: Id) -> Result<()> {
+        self.remove_claim(name, version)?;
+        self.sweep(name, false)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tests of the store.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Barrier, thread};
 
 use ring_arith::{Shape, Tensor};
 
 use super::*;
 use crate::{
-    base::ClusterId,
+    base::{ClusterId, files::files_in},
     model::{About, Range},
     testing::{folder, holder},
 };
@@ -105,7 +105,7 @@ fn truncated_and_changed_files_are_reported_as_damage() {
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
     store.commit("m", id).unwrap();
-    let path = Part::Shares.path(&root.join("models/m"), id);
+    let path = root.join(Part::Shares.of("m", id));
     let good = fs::read(&path).unwrap();
     fs::write(&path, &good[..good.len() - 1]).unwrap();
     assert!(store.inventory().unwrap()[0].damage.as_ref().unwrap().contains("damaged"));
@@ -117,7 +117,7 @@ fn truncated_and_changed_files_are_reported_as_damage() {
     fs::write(&path, &good).unwrap();
     fs::write(root.join("models/m/manifest"), b"{").unwrap();
     assert!(load(&store, "m").unwrap_err().to_string().contains("manifest"));
-    store.sweep("m").unwrap();
+    store.sweep("m", false).unwrap();
     assert!(path.exists(), "shares behind a damaged manifest are kept");
     assert!(store.inventory().unwrap()[0].damage.is_some());
 }
@@ -199,7 +199,7 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
     stage(&store, "m", one, 1);
     store.commit("m", one).unwrap();
     assert!(store.verify("m").unwrap() > 0);
-    let path = Part::Shares.path(&root.join("models/m"), one);
+    let path = root.join(Part::Shares.of("m", one));
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, &bytes).unwrap();
@@ -265,10 +265,9 @@ fn shares_are_readable_by_their_owner_alone() {
     let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     stage(&store, "m", id, 1);
-    let folder = root.join("models/m");
-    let parts = [Part::Plan, Part::Shares, Part::Tokenizer].map(|part| part.path(&folder, id));
-    for path in parts.iter().chain([&staged_path(&folder, id)]) {
-        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+    let parts = [Part::Plan, Part::Shares, Part::Tokenizer].map(|part| part.of("m", id));
+    for path in parts.iter().chain([&staged_at("m", id)]).map(|place| root.join(place)) {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
     }
     assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
 }
@@ -373,4 +372,154 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
     drop(store);
     let store = Store::open(&root, holder(0), None).unwrap();
     assert_eq!(store.shares("m", &store.entry("m").usable("m").unwrap()).unwrap(), shares(6));
+}
+
+/// The store of a cell whose claims hold for so many seconds.
+fn cell(root: &Path, cell: u16, hold: u64) -> Store {
+    Store::open_as(root, holder(0), None, Worker::Cell(cell), Duration::from_secs(hold)).unwrap()
+}
+
+#[test]
+fn of_two_changes_at_once_through_two_cells_none_is_lost() {
+    let root = folder("cells");
+    let cells = [0, 1].map(|number| cell(&root, number, 60));
+    let version = Id::random().unwrap();
+    stage(&cells[0], "m", version, 1);
+    cells[0].commit("m", version).unwrap();
+    let add = |store: &Store, name: String| {
+        store.rewrite("m", |manifest| {
+            let Readers::Named(names) = &mut manifest.readers else { unreachable!() };
+            names.push(name.clone());
+            Ok(())
+        })
+    };
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        for (number, store) in cells.iter().enumerate() {
+            let start = &start;
+            scope.spawn(move || {
+                for turn in 0..200 {
+                    start.wait();
+                    add(store, format!("{number}-{turn}")).unwrap();
+                }
+            });
+        }
+    });
+    for store in &cells {
+        let Readers::Named(names) = store.entry("m").usable("m").unwrap().readers else {
+            unreachable!()
+        };
+        // One was there from the start.
+        assert_eq!(names.len(), 401);
+    }
+}
+
+#[test]
+fn what_a_cell_writes_or_has_staged_is_left_to_it_until_its_time_is_over() {
+    let root = folder("cells");
+    let [zero, one] = [0, 1].map(|number| cell(&root, number, 3600));
+    let [written, staged, current] = [1, 2, 3].map(|n| Id::from([n; 16]));
+    zero.claim_version("m", written).unwrap();
+    zero.write_part("m", written, Part::Plan, &mut |file| file.write_all(b"{}")).unwrap();
+    stage(&zero, "m", staged, 2);
+    stage(&one, "m", current, 3);
+    // Making another version current, starting and comparing removes nothing of the other cell's.
+    one.commit("m", current).unwrap();
+    assert!(one.inventory().unwrap().iter().all(|held| held.staged.is_empty()));
+    drop(one);
+    let one = cell(&root, 1, 3600);
+    let files = |version: Id| {
+        let files = one.files_under("m").unwrap();
+        files.iter().filter(|file| file.starts_with(&version.to_string())).count()
+    };
+    assert_eq!((files(written), files(staged), files(current)), (2, 5, 3));
+    assert_eq!(zero.inventory().unwrap()[0].staged, [staged]);
+    // The cell's successor drops what was not finished, and is asked about what was.
+    drop(zero);
+    let zero = cell(&root, 0, 0);
+    assert_eq!((files(written), files(staged)), (0, 5));
+    zero.discard("m", staged).unwrap();
+    assert_eq!(files(staged), 0);
+    // A claim that is over is anyone's.
+    stage(&zero, "m", staged, 2);
+    zero.claim_version("m", written).unwrap();
+    assert_eq!(one.inventory().unwrap()[0].staged, [staged]);
+    one.sweep("m", false).unwrap();
+    assert_eq!(files(written), 0);
+    one.commit("m", staged).unwrap();
+    assert_eq!(load(&zero, "m").unwrap().1, shares(2));
+}
+
+#[test]
+fn one_cell_at_a_time_changes_a_name_and_its_successor_gives_it_back() {
+    let root = folder("cells");
+    let [zero, one] = [0, 1].map(|number| cell(&root, number, 3600));
+    let change = zero.begin_change("m").unwrap();
+    let other = one.begin_change("n").unwrap();
+    zero.end_change(change).unwrap();
+    one.end_change(other).unwrap();
+    let change = one.begin_change("m").unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| zero.begin_change("m"));
+        one.end_change(change).unwrap();
+        zero.end_change(waiting.join().unwrap().unwrap()).unwrap();
+    });
+    // A cell that died in the middle of a change.
+    let _ = one.begin_change("m").unwrap();
+    let text = zero.begin_change("m").unwrap_err().to_string();
+    assert!(text.contains("`m`: cell 1 is changing it; try again"), "{text}");
+    drop(one);
+    let one = cell(&root, 1, 0);
+    one.end_old_changes().unwrap();
+    let change = zero.begin_change("m").unwrap();
+    zero.end_change(change).unwrap();
+    // One whose time is over.
+    let _ = one.begin_change("m").unwrap();
+    let _ = zero.begin_change("m").unwrap();
+}
+
+#[test]
+fn two_servers_that_would_be_the_same_worker_are_refused_by_name() {
+    let root = folder("cells");
+    let open = |worker| {
+        let opened = Store::open_as(&root, holder(0), None, worker, HOLD);
+        opened.map_err(|error| error.to_string())
+    };
+    let zero = open(Worker::Cell(0)).unwrap();
+    let _one = open(Worker::Cell(1)).unwrap();
+    assert!(
+        open(Worker::Cell(0)).unwrap_err().contains("another server uses this folder as cell 0")
+    );
+    assert!(open(Worker::Alone).unwrap_err().contains("another server uses this folder"));
+    drop(zero);
+    open(Worker::Cell(0)).unwrap();
+    let root = folder("alone");
+    let _alone = Store::open(&root, holder(0), None).unwrap();
+    let text = Store::open_as(&root, holder(0), None, Worker::Cell(0), HOLD).unwrap_err();
+    assert!(text.to_string().contains("a server without [cells]"), "{text}");
+}
+
+#[test]
+fn a_backing_does_each_conditional_step_once() {
+    let root = folder("backing");
+    let [zero, one] = [0, 1].map(|cell| Files::open(&root, Worker::Cell(cell)).unwrap());
+    assert!(zero.read("a/b").unwrap().is_none() && zero.look("a/b").unwrap().is_none());
+    assert!(zero.swap("a/b", b"1", None).unwrap());
+    assert!(!one.swap("a/b", b"2", None).unwrap());
+    let first = one.read("a/b").unwrap().unwrap();
+    assert_eq!(first.bytes, b"1");
+    assert!(one.swap("a/b", b"2", Some(&first.tag)).unwrap());
+    assert!(!zero.swap("a/b", b"3", Some(&first.tag)).unwrap());
+    assert!(!zero.remove("a/b", Some(&first.tag)).unwrap());
+    assert_eq!(zero.list("a").unwrap(), ["b"]);
+    assert_eq!(zero.look("a/b").unwrap().unwrap().bytes, 1);
+    let second = zero.read("a/b").unwrap().unwrap();
+    assert!(one.remove("a/b", Some(&second.tag)).unwrap());
+    assert!(!one.remove("a/b", None).unwrap());
+    one.prune("a");
+    assert!(!root.join("a").exists() && one.list("a").unwrap().is_empty());
+    let failed = zero.write("a/b", &mut |_| Err(io::Error::other("no more")));
+    assert!(failed.unwrap_err().to_string().contains("no more"));
+    assert!(zero.read("a/b").unwrap().is_none());
+    assert!(zero.list("unfinished").unwrap().is_empty());
 }

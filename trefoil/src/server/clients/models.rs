@@ -66,7 +66,12 @@ impl Visit<'_> {
             return Err(Error::refused(format_args!("model `{name}`"), NO_TAPES));
         }
         let bytes = bytes_of(*words, sharing);
-        core.quotas.check_keep(self.client, name, bytes.saturating_add(plan + tokenizer))?;
+        core.quotas.check_keep(
+            &core.store,
+            self.client,
+            name,
+            bytes.saturating_add(plan + tokenizer),
+        )?;
         let room = bytes.saturating_add(PARSED * (plan + about) + tokenizer);
         let reserved = core.quotas.reserve(self.client, room)?;
         let coming = self.begin(*job)?;

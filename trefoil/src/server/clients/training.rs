@@ -33,7 +33,7 @@ impl Visit<'_> {
         let words = set.words()?;
         check_upload(words, core.limits.upload_bytes())?;
         let bytes = bytes_of(words, core.sharing());
-        core.quotas.check_keep(self.client, name, bytes)?;
+        core.quotas.check_keep(&core.store, self.client, name, bytes)?;
         let reserved = core.quotas.reserve(self.client, bytes)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
@@ -75,7 +75,7 @@ impl Visit<'_> {
         let words = words_of(&shapes);
         check_upload(words, core.limits.upload_bytes())?;
         let room = bytes_of(words, core.sharing());
-        core.quotas.check_keep(self.client, name, room.saturating_add(*length))?;
+        core.quotas.check_keep(&core.store, self.client, name, room.saturating_add(*length))?;
         let room = core.quotas.reserve(self.client, room)?;
         let shares = self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
         self.busy = false;

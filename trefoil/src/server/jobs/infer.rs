@@ -1,6 +1,6 @@
 //! A model that runs on a client's inputs, alone or with those of other clients.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use gpu_kernels::AnyEngine;
 use mpc_core::{Protocol, ServerProtocol};
@@ -47,9 +47,10 @@ impl<P: Protocol> ReadyModel<P> {
 }
 
 impl Infer {
-    fn check(&self, core: &Core, client: &str) -> Result<Manifest> {
+    /// Checks that a client may run it, beside so many more examples of the same model at once.
+    fn check(&self, core: &Core, client: &str, beside: u64) -> Result<Manifest> {
         let manifest = core.may_infer(client, &self.model, self.version)?;
-        core.quotas.check_run(client, &self.model, self.examples)?;
+        core.quotas.check_run(client, &self.model, self.examples.saturating_add(beside))?;
         Ok(manifest)
     }
 }
@@ -73,7 +74,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
     const COMPUTES: bool = true;
 
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Self::Ready> {
-        let manifest = self.check(worker.core, job.client)?;
+        let manifest = self.check(worker.core, job.client, 0)?;
         let loaded = worker.load(&self.model, &manifest)?;
         let core = worker.core;
         let mut batch = loaded.program.batch_of(&self.inputs)?;
@@ -151,9 +152,12 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let core = self.core;
         let mut found: Option<(String, Arc<Loaded<P>>)> = None;
         let mut batch = 0;
+        let mut examples: HashMap<&str, u64> = HashMap::new();
         for (_, job) in jobs {
             let infer = inference(&mut job.work)?;
-            let manifest = infer.check(core, &job.client)?;
+            let beside = examples.entry(&job.client).or_default();
+            let manifest = infer.check(core, &job.client, *beside)?;
+            *beside = beside.saturating_add(infer.examples);
             let loaded = match &found {
                 Some((known, loaded))
                     if *known == infer.model && loaded.version == manifest.version =>

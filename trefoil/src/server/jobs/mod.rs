@@ -155,6 +155,18 @@ impl Work {
         }
     }
 
+    /// The name whose entry it changes, if no other cell may change that at the same time.
+    pub(super) fn changes(&self) -> Option<&str> {
+        match self {
+            Self::Put(_) | Self::Share(_) | Self::Remove(_) | Self::Train(_) | Self::Publish(_) => {
+                Some(self.name().1)
+            }
+            // Decisions of several clients add up in any order.
+            Self::Decide(_) => None,
+            Self::Infer(_) | Self::Extend(_) | Self::Close(_) | Self::Release(_) => None,
+        }
+    }
+
     /// Its kind, and the name of the item that it makes, changes or runs.
     pub(super) fn name(&self) -> (&'static str, &str) {
         match self {

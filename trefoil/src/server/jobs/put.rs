@@ -50,7 +50,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
         let (core, owner) = (worker.core, job.client);
         core.may_put(owner, name, content.kind(), *replace)?;
         let clear = plan.len() + tokenizer.len();
-        core.quotas.check_keep(owner, name, bytes_held(shares) + clear as u64)?;
+        core.quotas.check_keep(&core.store, owner, name, bytes_held(shares) + clear as u64)?;
         let version = job.id;
         core.store.stage(&NewItem {
             name,
@@ -69,11 +69,10 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
         &mut self,
         Staged { name, version }: Staged,
         worker: &mut Worker<'_, P>,
-        job: JobInfo<'_>,
+        _: JobInfo<'_>,
         _: &Agreed,
     ) -> Result<Outcome> {
-        let manifest = worker.core.store.commit(&name, version)?;
-        worker.core.quotas.keep(&name, job.client, manifest.bytes());
+        worker.core.store.commit(&name, version)?;
         Ok(Ok(Output::Nothing))
     }
 }
