@@ -3,8 +3,8 @@
 use std::iter;
 
 use mpc_core::{
-    BitMap, Error, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients, Result, ShareBits,
-    ShareTensor, provided,
+    BitMap, Error, FinishingOf, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients, Result,
+    ShareBits, ShareTensor, TermOf, provided,
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, View};
@@ -166,8 +166,14 @@ impl<E: Engine> Protocol for Additive<E> {
 
     /// One round.
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>> {
+        provided::products(self, jobs)
+    }
+
+    /// One round, in which the masked factors are opened.
+    fn parts(&mut self, sums: &[&[TermOf<'_, Self>]]) -> Result<Vec<E::Tensor>> {
+        sums.iter().try_for_each(|terms| provided::shape_of_sum(terms).map(drop))?;
         let engine = self.engine.clone();
-        let terms: Vec<_> = jobs.iter().flat_map(|job| &job.terms).collect();
+        let terms: Vec<_> = sums.iter().copied().flatten().collect();
         let maps = terms.iter().map(|term| {
             |x: &E::Tensor, y: &E::Tensor| Ok(engine.bilinear(&term.op, &[(x, y)], &[])?)
         });
@@ -176,21 +182,33 @@ impl<E: Engine> Protocol for Additive<E> {
             let map: Map<'_, E::Tensor> = map;
             (&term.lhs.0, &term.rhs.0, map)
         });
-        let products = self.multiply(Group::Words, &products.collect::<Vec<_>>())?;
-        let mut products = products.into_iter().map(Share);
-        let mut sums = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let mut terms = products.by_ref().take(job.terms.len());
-            let first = terms.next().ok_or_else(|| invalid("products", "a sum of nothing"))?;
-            let mut sum = terms.try_fold(first, |sum, term| self.add(&sum, &term))?;
-            for (addend, shift) in &job.summands {
-                let shifted = self.linear(&Linear::Scale(1 << shift), addend)?;
-                let wide = View::Broadcast(sum.shape().clone());
-                sum = self.add(&sum, &self.linear(&Linear::View(&wide), &shifted)?)?;
-            }
-            sums.push(sum);
+        let mut products = self.multiply(Group::Words, &products.collect::<Vec<_>>())?.into_iter();
+        let mut parts = Vec::with_capacity(sums.len());
+        for terms in sums {
+            let mut terms = products.by_ref().take(terms.len());
+            let first = terms.next().ok_or_else(|| Error::unanswered("products"))?;
+            parts
+                .push(terms.try_fold(first, |sum, term| self.zip(&sum, &term, u64::wrapping_add))?);
         }
-        provided::products(self, jobs, sums)
+        Ok(parts)
+    }
+
+    /// A part is this party's addend of the sum.
+    fn settle(
+        &mut self,
+        jobs: &[(&E::Tensor, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<ProducedBy<Self>>> {
+        let sums = jobs.iter().map(|(part, _)| Share((*part).clone())).collect();
+        let jobs: Vec<_> = jobs.iter().map(|(_, job)| job.clone()).collect();
+        provided::finish(self, &jobs, sums)
+    }
+
+    fn components(&self, share: &Self::Share) -> Result<Vec<E::Tensor>> {
+        Ok(vec![share.0.clone()])
+    }
+
+    fn of_components(&self, words: Vec<E::Tensor>) -> Result<Self::Share> {
+        provided::exactly_components(words).map(|[addend]| Share(addend))
     }
 
     /// Every party's addend, of which it knows all bits, is added to the next by a circuit: `ceil(log2 parties)` additions

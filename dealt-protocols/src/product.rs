@@ -2,37 +2,31 @@
 
 use std::iter;
 
-use mpc_core::{Error, ProductOf, Result};
-use ring_arith::{Engine, EngineTensor, Tensor, View};
+use mpc_core::{Error, FinishingOf, ProducedBy, Result, TermOf, provided};
+use ring_arith::{Engine, EngineTensor, Tensor};
 
 use crate::{
-    Dealt, Share, invalid,
+    Dealt, Share,
     open::{Addend, Masked},
     share::{Form, Group},
 };
 
 impl<E: Engine> Dealt<E> {
-    /// The sums of products, under fresh masks. One round, 8 bytes an element of the result to each party.
+    /// This party's addends of sums of products, before they are opened under fresh masks.
     ///
     /// With `x = a + b` and `y = c + d`, where `b` and `d` are public, `x y = a c + b c + x d`. The dealer shares `a c`, and
-    /// the rest is linear in the addends of `a` and `c`.
-    pub(crate) fn sums_of_products(
+    /// the rest is linear in the addends of `a` and `c`. Its own addends are 0.
+    pub(crate) fn addends_of_products(
         &mut self,
-        jobs: &[ProductOf<'_, Self>],
-    ) -> Result<Vec<Share<E::Tensor>>> {
-        let sums = self.addends_of_products(jobs)?;
-        self.remask(&sums)?.into_iter().map(|sum| self.share(sum)).collect()
-    }
-
-    /// This party's addends of the sums.
-    fn addends_of_products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<Addend>> {
-        let mine = jobs.iter().map(|job| self.without_masks_product(job));
+        sums: &[&[TermOf<'_, Self>]],
+    ) -> Result<Vec<E::Tensor>> {
+        let mine = sums.iter().map(|terms| self.without_masks_product(terms));
         let mine = mine.collect::<Result<Vec<_>>>()?;
         let forms: Vec<_> = mine.iter().map(|sum| Form::words(sum.shape())).collect();
         let engine = self.engine.clone();
         let of_masks = self.deal(&forms, || {
-            let sums = jobs.iter().map(|job| {
-                let terms = job.terms.iter().map(|term| {
+            let sums = sums.iter().map(|terms| {
+                let terms = terms.iter().map(|term| {
                     let factors = (&term.lhs.mask, &term.rhs.mask);
                     Ok(engine.download(&engine.bilinear(&term.op, &[factors], &[])?)?)
                 });
@@ -41,18 +35,37 @@ impl<E: Engine> Dealt<E> {
             sums.collect()
         })?;
         let sums = iter::zip(&mine, &of_masks);
-        sums.map(|(x, y)| Ok(Addend::words(Group::WORDS.add(x, y)?))).collect()
+        sums.map(|(x, y)| self.upload(Group::WORDS.add(x, y)?)).collect()
+    }
+
+    /// Opens addends of sums under fresh masks, and takes the steps that follow. One round, 8 bytes an element to each
+    /// party, and those of the final steps.
+    pub(crate) fn settle_addends(
+        &mut self,
+        jobs: &[(&E::Tensor, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<ProducedBy<Self>>> {
+        let mut addends = Vec::with_capacity(jobs.len());
+        for (part, job) in jobs {
+            provided::check_summands(job, part.shape())?;
+            addends.push(Addend::words(self.download(part)?));
+        }
+        let sums = self.remask(&addends)?.into_iter().map(|sum| self.share(sum));
+        let sums = sums.collect::<Result<Vec<_>>>()?;
+        let jobs: Vec<_> = jobs.iter().map(|(_, job)| job.clone()).collect();
+        let sums = provided::with_summands(self, &jobs, sums)?;
+        self.finish(&jobs, sums)
     }
 
     /// This party's addend of a sum, less the products of masks.
-    fn without_masks_product(&self, job: &ProductOf<'_, Self>) -> Result<Tensor> {
-        let terms = job.terms.iter().map(|term| {
+    fn without_masks_product(&self, terms: &[TermOf<'_, Self>]) -> Result<Tensor> {
+        let shape = provided::shape_of_sum(terms)?;
+        if self.deals() {
+            return Ok(Tensor::zeros(shape));
+        }
+        let products = terms.iter().map(|term| {
             let (x, y) = (term.lhs, term.rhs);
             let op = &term.op;
-            let result = if self.deals() {
-                let shape = op.output_shape(x.mask.shape(), y.mask.shape())?;
-                return Ok(Tensor::zeros(shape));
-            } else if self.is_first() {
+            let result = if self.is_first() {
                 let lhs = self.zip_words(&x.mask, &x.masked, u64::wrapping_add)?;
                 self.engine.bilinear(op, &[(&x.masked, &y.mask), (&lhs, &y.masked)], &[])?
             } else {
@@ -60,16 +73,7 @@ impl<E: Engine> Dealt<E> {
             };
             self.download(&result)
         });
-        let mut sum = add_up(terms)?;
-        for (addend, shift) in &job.summands {
-            let wide = View::Broadcast(sum.shape().clone());
-            let addend = self.download(&self.engine.view(&self.addend_of(addend)?, &wide)?)?;
-            let shift = *shift;
-            sum = crate::share::zip(&sum, &addend, |sum, x| {
-                sum.wrapping_add(x.checked_shl(shift).unwrap_or(0))
-            })?;
-        }
-        Ok(sum)
+        add_up(products)
     }
 
     /// This party's addend of a masked tensor.
@@ -87,13 +91,6 @@ impl<E: Engine> Dealt<E> {
 }
 
 fn add_up(mut terms: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
-    let first = terms.next().ok_or_else(|| invalid("products", "a sum of nothing"))??;
-    terms.try_fold(first, |sum, term| {
-        let term = term?;
-        if sum.shape() != term.shape() {
-            let lhs = sum.shape().clone();
-            return Err(Error::Shapes { op: "products", lhs, rhs: term.shape().clone() });
-        }
-        Group::WORDS.add(&sum, &term)
-    })
+    let first = terms.next().ok_or_else(|| Error::unanswered("products"))??;
+    terms.try_fold(first, |sum, term| Group::WORDS.add(&sum, &term?))
 }

@@ -1,8 +1,8 @@
 //! [`Protocol`] for masked sharing with a dealer.
 
 use mpc_core::{
-    BitMap, Compare, ComparedBy, Info, Linear, ProducedBy, ProductOf, Protocol, Recipients, Result,
-    TruncationMode,
+    BitMap, Compare, ComparedBy, FinishingOf, Info, Linear, ProducedBy, ProductOf, Protocol,
+    Recipients, Result, TermOf, TruncationMode, provided,
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor};
@@ -150,8 +150,27 @@ impl<E: Engine> Protocol for Dealt<E> {
     }
 
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>> {
-        let sums = self.sums_of_products(jobs)?;
-        self.finish(jobs, sums)
+        provided::products(self, jobs)
+    }
+
+    fn parts(&mut self, sums: &[&[TermOf<'_, Self>]]) -> Result<Vec<E::Tensor>> {
+        self.addends_of_products(sums)
+    }
+
+    fn settle(
+        &mut self,
+        jobs: &[(&E::Tensor, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<ProducedBy<Self>>> {
+        self.settle_addends(jobs)
+    }
+
+    /// The addend of the mask, and the masked words.
+    fn components(&self, share: &Self::Share) -> Result<Vec<E::Tensor>> {
+        Ok(vec![share.mask.clone(), share.masked.clone()])
+    }
+
+    fn of_components(&self, words: Vec<E::Tensor>) -> Result<Self::Share> {
+        provided::exactly_components(words).map(|[mask, masked]| Share { mask, masked })
     }
 
     fn to_bits(&mut self, jobs: &[(&Self::Share, u32)]) -> Result<Vec<Self::Bits>> {

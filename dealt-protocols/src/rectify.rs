@@ -9,8 +9,8 @@
 use std::iter;
 
 use mpc_core::{
-    Error, Finish, Produced, ProducedBy, Product, ProductOf, Protocol, Result, ShareTensor, Sums,
-    TruncationMode, provided,
+    Error, Finish, Finishing, FinishingOf, Produced, ProducedBy, Protocol, Result, ShareTensor,
+    Sums, TruncationMode, provided,
 };
 use ring_arith::{Engine, EngineTensor, Shape, Tensor};
 
@@ -35,10 +35,10 @@ struct Rectified<'a, T> {
 const WORDS: usize = 5;
 
 impl<E: Engine> Dealt<E> {
-    /// The second half of [`Protocol::products`], for sums that were opened under masks.
+    /// The final steps of [`Protocol::products`], for sums that were opened under masks and have their summands.
     pub(crate) fn finish(
         &mut self,
-        jobs: &[ProductOf<'_, Self>],
+        jobs: &[FinishingOf<'_, Self>],
         sums: Vec<Share<E::Tensor>>,
     ) -> Result<Vec<ProducedBy<Self>>> {
         let mut fused = Vec::new();
@@ -55,15 +55,13 @@ impl<E: Engine> Dealt<E> {
                     fused.push(Rectified { sum, bits, keep, sums: job.sums });
                 }
                 finish => {
-                    // Its sum is made already.
-                    let (terms, summands) = (Vec::new(), Vec::new());
-                    rest.push(Product { terms, summands, finish, sums: job.sums });
+                    rest.push(Finishing { sums: job.sums, ..Finishing::new(finish) });
                     rest_sums.push(sum.clone());
                 }
             }
         }
         let mut fused = self.rectify(&fused)?.into_iter();
-        let mut rest = provided::products(self, &rest, rest_sums)?.into_iter();
+        let mut rest = provided::finish(self, &rest, rest_sums)?.into_iter();
         let results = jobs.iter().map(|job| match job.finish {
             Finish::TruncateRelu {
                 mode: TruncationMode::Default | TruncationMode::Early, ..

@@ -52,6 +52,16 @@ pub enum Error {
         /// The wrong value and the expected one.
         reason: String,
     },
+    /// The protocol, or a session with its options, lacks the operation.
+    #[error("{protocol}: {op} is not supported: {reason}")]
+    Unsupported {
+        /// The protocol's name.
+        protocol: &'static str,
+        /// The operation.
+        op: &'static str,
+        /// Why, and what to do instead.
+        reason: &'static str,
+    },
     /// Two operands do not fit together.
     #[error("{op}: shapes {lhs:?} and {rhs:?} do not fit")]
     Shapes {

@@ -18,11 +18,11 @@ pub use error::{Error, Result};
 pub use normal::Normal;
 pub use plaintext::{PlainBits, PlainShare, Plaintext, Rounding};
 pub use protocol::{
-    BitMap, Chain, Compare, Compared, ComparedBy, Deal, Ends, Finish, Found, FoundBy, Held, Info,
-    Largest, Line, Linear, MOST_DROPPED, Parcel, ParcelKey, Produced, ProducedBy, Product,
-    ProductOf, Profile, Protocol, Recipients, Released, Security, ServerProtocol, Settings,
-    ShareBits, ShareTensor, Sharing, ShuffledBy, Step, Sum, SumFactors, Sums, Term, Then, TrigSum,
-    TrigTerm, TruncationMode, Value, Words, provided, sharing,
+    BitMap, Chain, Compare, Compared, ComparedBy, Deal, Ends, Finish, Finishing, FinishingOf,
+    Found, FoundBy, Held, Info, Largest, Line, Linear, MOST_DROPPED, Parcel, ParcelKey, Produced,
+    ProducedBy, Product, ProductOf, Profile, Protocol, Recipients, Released, Security,
+    ServerProtocol, Settings, ShareBits, ShareTensor, Sharing, ShuffledBy, Step, Sum, SumFactors,
+    Sums, Term, TermOf, Then, TrigSum, TrigTerm, TruncationMode, Value, Words, provided, sharing,
 };
 pub use tensor::{Arg, Format, Operand, PublicTensor, SecretTensor};
 pub use testing::{SEED_VARIABLE, SplitMix64, TestWorld, Traffic};

@@ -1,8 +1,9 @@
 //! [`Protocol`] for replicated sharing.
 
 use mpc_core::{
-    BitMap, Chain, Compare, Compared, Found, Info, Largest, Linear, Produced, Product, Profile,
-    Protocol, Recipients, Result, ShareTensor, ShuffledBy, TrigSum, TruncationMode,
+    BitMap, Chain, Compare, Compared, FinishingOf, Found, Info, Largest, Linear, Produced, Product,
+    Profile, Protocol, Recipients, Result, ShareTensor, ShuffledBy, TermOf, TrigSum,
+    TruncationMode,
     provided::{self, check_compare, common_rows, tournament_lengths},
 };
 use net::Party;
@@ -12,7 +13,7 @@ use crate::{
     BitShare, Rss, Share,
     linear::{check_width, same_bits, same_shape},
     party::Setting,
-    product::{check_one_bit, in_steps, kinds::of_one_kind},
+    product::{check_one_bit, kinds::of_one_kind},
     runtime::launch::invalid,
 };
 
@@ -132,18 +133,33 @@ impl<E: Engine> Protocol for Rss<E> {
         jobs: &[Product<'_, Self::Share, Self::Bits>],
     ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
         self.check_products(jobs)?;
-        let checked = self.is_checked();
-        if checked && jobs.iter().any(|job| !of_one_kind(job)) {
+        if self.is_checked() && jobs.iter().any(|job| !of_one_kind(job)) {
             return self.products_of_kinds(jobs);
         }
-        let mut results = self.talk(|rss| rss.multiply(jobs))?;
-        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish, checked));
-        let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
-        let quotients = at.iter().map(|&i| results[i].share.clone()).collect();
-        for (i, done) in at.iter().zip(provided::after_truncation(self, &rest, quotients)?) {
-            results[*i] = done;
-        }
-        Ok(results)
+        self.multiply(jobs)
+    }
+
+    fn parts(&mut self, sums: &[&[TermOf<'_, Self>]]) -> Result<Vec<E::Tensor>> {
+        self.parts_of(sums)
+    }
+
+    fn settle(
+        &mut self,
+        jobs: &[(&E::Tensor, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<Produced<Self::Share, Self::Bits>>> {
+        self.settle_parts(jobs)
+    }
+
+    /// This party's own component and the next.
+    fn components(&self, share: &Self::Share) -> Result<Vec<E::Tensor>> {
+        self.refuse_parts("components")?;
+        Ok(vec![share.mine().clone(), share.next().clone()])
+    }
+
+    fn of_components(&self, words: Vec<E::Tensor>) -> Result<Self::Share> {
+        self.refuse_parts("components")?;
+        let [mine, next] = provided::exactly_components(words)?;
+        Ok(Share::new(mine, next)?)
     }
 
     fn truncate(

@@ -1,7 +1,7 @@
 //! The suite that every protocol passes.
 
-use mpc_core::{Profile, TestWorld};
-use ring_arith::CpuEngine;
+use mpc_core::{Error, Finish, Finishing, Profile, Protocol, Security, Term, TestWorld};
+use ring_arith::{Bilinear, CpuEngine, Tensor};
 use rss_protocols::{Options, Partition, Rss, Tree};
 
 mpc_core::conformance! {
@@ -22,4 +22,28 @@ mpc_core::conformance! {
         let options = Options::default().profile(Profile::SlowLinks);
         Rss::with_options(session, CpuEngine::new(1), options)
     };
+}
+
+#[test]
+fn a_checked_session_refuses_the_parts_of_several_machines_by_name() {
+    let options = Options::default().security(Security::Checked);
+    let make = move |session| Rss::with_options(session, CpuEngine::new(1), options);
+    TestWorld::new(3).run(make, |mpc| {
+        let words = Tensor::vector(vec![7; 4]);
+        let x = mpc.constant(&words)?;
+        let term = Term { op: Bilinear::Mul, lhs: &x, rhs: &x };
+        let refused = [
+            mpc.parts(&[&[term]]).map(drop),
+            mpc.settle(&[(&words, Finishing::new(Finish::Raw))]).map(drop),
+            mpc.components(&x).map(drop),
+            mpc.of_components(vec![words.clone(); 2]).map(drop),
+        ];
+        for outcome in refused {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, Error::Unsupported { protocol: "rss", .. }), "{error}");
+            assert!(error.to_string().contains("proves each message from the operands"), "{error}");
+        }
+        // Nothing was sent, and the session goes on.
+        mpc.open(&[&x])
+    });
 }

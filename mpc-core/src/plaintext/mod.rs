@@ -16,8 +16,9 @@ use ring_arith::{
 pub use rounding::Rounding;
 
 use crate::{
-    BitMap, Compare, Compared, Error, Info, Linear, MOST_DROPPED, Produced, Product, Profile,
-    Protocol, Recipients, Result, ShareBits, ShareTensor, ShuffledBy, TruncationMode,
+    BitMap, Compare, Compared, Error, FinishingOf, Info, Linear, MOST_DROPPED, Produced,
+    ProducedBy, Product, Profile, Protocol, Recipients, Result, ShareBits, ShareTensor, ShuffledBy,
+    TermOf, TruncationMode,
     provided::{self, check_compare, check_dropped},
 };
 use fullest::Fullest;
@@ -359,16 +360,40 @@ impl<E: Engine> Protocol for Plaintext<E> {
     ) -> Result<Vec<Produced<PlainShare<E>, PlainBits>>> {
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let (shape, sum) = self.sum(job)?;
-            let share = match job.finish.truncation() {
-                None => self.exactly("product", &shape, sum)?,
-                Some((bits, mode)) => self.truncated("product", &shape, &sum, bits, mode)?,
-            };
-            let sums = job.sums.map(|wanted| provided::sums(self, &share, wanted)).transpose()?;
-            let (share, kept) = self.finished(share, job.finish)?;
-            results.push(Produced { share, sums, kept });
+            let sum = self.sum(&job.terms)?;
+            results.push(self.finish(sum, &job.finishing())?);
         }
         Ok(results)
+    }
+
+    /// The sums themselves, if they fit a signed word.
+    fn parts(&mut self, sums: &[&[TermOf<'_, Self>]]) -> Result<Vec<E::Tensor>> {
+        let mut parts = Vec::with_capacity(sums.len());
+        for terms in sums {
+            let (shape, sum) = self.sum(terms)?;
+            parts.push(self.exactly("product", &shape, sum)?.0);
+        }
+        Ok(parts)
+    }
+
+    fn settle(
+        &mut self,
+        jobs: &[(&E::Tensor, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<ProducedBy<Self>>> {
+        let mut results = Vec::with_capacity(jobs.len());
+        for (part, job) in jobs {
+            let sum = exact::signed(&self.engine, part)?;
+            results.push(self.finish((part.shape().clone(), sum), job)?);
+        }
+        Ok(results)
+    }
+
+    fn components(&self, share: &PlainShare<E>) -> Result<Vec<E::Tensor>> {
+        Ok(vec![share.0.clone()])
+    }
+
+    fn of_components(&self, words: Vec<E::Tensor>) -> Result<PlainShare<E>> {
+        provided::exactly_components(words).map(|[words]| PlainShare(words))
     }
 
     fn truncate(

@@ -11,8 +11,8 @@ mod trig_sum;
 
 pub use chain::{Chain, Step, Sum, Value};
 pub use request::{
-    Compare, Compared, Finish, Found, Largest, MOST_DROPPED, Produced, Product, Profile, Security,
-    SumFactors, Sums, Term, Then, TruncationMode,
+    Compare, Compared, Finish, Finishing, Found, Largest, MOST_DROPPED, Produced, Product, Profile,
+    Security, SumFactors, Sums, Term, Then, TruncationMode,
 };
 pub use server::{ServerProtocol, Settings};
 pub use sharing::{Deal, Held, Parcel, ParcelKey, Released, Sharing};
@@ -30,6 +30,12 @@ pub type ProductOf<'a, P> = Product<'a, <P as Protocol>::Share, <P as Protocol>:
 
 /// The answer to a [`ProductOf`].
 pub type ProducedBy<P> = Produced<<P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// The steps after a sum of products of a protocol's shares.
+pub type FinishingOf<'a, P> = Finishing<'a, <P as Protocol>::Share, <P as Protocol>::Bits>;
+
+/// A [`Term`] of a protocol's shares.
+pub type TermOf<'a, P> = Term<'a, <P as Protocol>::Share>;
 
 /// The answer to a [`Compare`] of a protocol's shares.
 pub type ComparedBy<P> = Compared<<P as Protocol>::Share, <P as Protocol>::Bits>;
@@ -231,7 +237,7 @@ pub trait Protocol: Sized + 'static {
     /// difference.
     ///
     /// A protocol without better forms of the final steps passes its sums to
-    /// [`provided::products`].
+    /// [`provided::finish`].
     fn products(&mut self, jobs: &[ProductOf<'_, Self>]) -> Result<Vec<ProducedBy<Self>>>;
 
     /// The low `width` bits of words, as shared bits. `2 + ceil(log2(width - 1))` rounds; 1183 bits at
@@ -339,6 +345,59 @@ pub trait Protocol: Sized + 'static {
         mode: TruncationMode,
     ) -> Result<Vec<Self::Share>> {
         provided::truncate(self, jobs, mode)
+    }
+
+    /// This party's parts of sums of products: words that add up, over all parties, to the sum. The first half of
+    /// [`Protocol::products`]: with [`Protocol::settle`] after it the results, bytes and rounds are the same.
+    ///
+    /// Several machines of one party may each make parts of some of the terms, in a session with the same machines of the
+    /// other parties. The sum of their parts, taken inside the party and in any order, is its part of the sum of all terms,
+    /// which one of the machines settles in its session. A part is a function of this party's own words: it must not leave
+    /// the party but through [`Protocol::settle`].
+    ///
+    /// Parts are plain words of the engine, so that any collective of machines adds them up. These methods are provided
+    /// rather than required, since a protocol needs them only for such machines.
+    ///
+    /// In replicated sharing nothing is sent. A protocol that opens masked factors does that here.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the protocol has no such words, or its messages could not be proven.
+    fn parts(&mut self, sums: &[&[TermOf<'_, Self>]]) -> Result<Vec<Words<Self>>> {
+        let _ = sums;
+        Err(provided::without_parts(self, "parts"))
+    }
+
+    /// The final steps of sums of products, of which this party has parts: the second half of [`Protocol::products`].
+    /// Summands are added here, once for all machines of a party.
+    ///
+    /// # Errors
+    /// As [`Protocol::parts`].
+    fn settle(
+        &mut self,
+        jobs: &[(&Words<Self>, FinishingOf<'_, Self>)],
+    ) -> Result<Vec<ProducedBy<Self>>> {
+        let _ = jobs;
+        Err(provided::without_parts(self, "settle"))
+    }
+
+    /// The words that this party holds of a share, each tensor of the share's shape. Sharings add up word by word, also
+    /// those of different sessions, so machines of one party add and exchange shares as such words: 16 bytes an element
+    /// in replicated sharing. They must not leave the party.
+    ///
+    /// # Errors
+    /// As [`Protocol::parts`].
+    fn components(&self, share: &Self::Share) -> Result<Vec<Words<Self>>> {
+        let _ = share;
+        Err(provided::without_parts(self, "components"))
+    }
+
+    /// The share of which [`Protocol::components`] are these words.
+    ///
+    /// # Errors
+    /// As [`Protocol::parts`]; [`Error::Invalid`] or [`Error::Shapes`] if these cannot be a share's.
+    fn of_components(&self, words: Vec<Words<Self>>) -> Result<Self::Share> {
+        let _ = words;
+        Err(provided::without_parts(self, "components"))
     }
 
     /// One member of [`Protocol::products`].

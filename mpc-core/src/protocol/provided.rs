@@ -1,15 +1,17 @@
 //! Provided methods of [`Protocol`], by its other methods: those that a protocol does not override, the
-//! final steps of its [`products`], and checks of arguments.
+//! final steps of its products, and checks of arguments.
 
 pub use super::shuffle::{common_rows, permutation, shuffle};
 pub use super::tournament::tournament_lengths;
 use crate::{
-    Chain, Compare, Compared, ComparedBy, Error, Finish, Linear, MOST_DROPPED, Produced,
-    ProducedBy, Product, ProductOf, Protocol, Result, ShareBits, ShareTensor, Sum, Sums, Then,
-    TruncationMode, Value, Words, protocol::tournament,
+    Chain, Compare, Compared, ComparedBy, Error, Finish, Finishing, FinishingOf, Linear,
+    MOST_DROPPED, Produced, ProducedBy, Product, ProductOf, Protocol, Result, ShareBits,
+    ShareTensor, Sum, Sums, Term, Then, TruncationMode, Value, Words, protocol::tournament,
 };
 use net::Party;
-use ring_arith::{Bilinear, Engine, Generator, Shape, Stream, StreamKey, Tensor, View};
+use ring_arith::{
+    Bilinear, Engine, EngineTensor, Generator, Shape, Stream, StreamKey, Tensor, View,
+};
 use zeroize::Zeroizing;
 
 /// [`Protocol::random_words`]: the sums of words that every party inputs from its own generator. They are uniform if one
@@ -66,27 +68,111 @@ pub fn random_bits<P: Protocol>(mpc: &mut P, shape: &Shape, width: usize) -> Res
     mpc.to_bits(&jobs)?.pop().ok_or_else(|| Error::unanswered("to bits"))
 }
 
-/// The final steps of [`Protocol::products`], by truncations, comparisons and selections: for a
-/// protocol that computes only the sums.
+/// [`Protocol::products`] as the sum of a protocol's [`Protocol::parts`], settled.
 ///
 /// # Errors
 /// See [`Error`]. The same holds for every function below.
-pub fn products<P: Protocol>(
+pub fn products<P: Protocol>(mpc: &mut P, jobs: &[ProductOf<'_, P>]) -> Result<Vec<ProducedBy<P>>> {
+    let sums: Vec<_> = jobs.iter().map(|job| &job.terms[..]).collect();
+    let parts = mpc.parts(&sums)?;
+    let jobs: Vec<_> = parts.iter().zip(jobs.iter().map(Product::finishing)).collect();
+    mpc.settle(&jobs)
+}
+
+/// The error of a protocol that has no parts of sums of products.
+pub(crate) fn without_parts<P: Protocol>(mpc: &P, op: &'static str) -> Error {
+    let reason = "its shares are not words that several machines of a party can add up: use one machine for each party";
+    Error::Unsupported { protocol: mpc.info().name, op, reason }
+}
+
+/// The words of a share of `N` tensors of one shape: for [`Protocol::of_components`].
+///
+/// # Errors
+/// [`Error::Invalid`] if there are not `N`, [`Error::Shapes`] if their shapes differ.
+pub fn exactly_components<T: EngineTensor, const N: usize>(words: Vec<T>) -> Result<[T; N]> {
+    let op = "components";
+    let words: [T; N] = words.try_into().map_err(|words: Vec<T>| {
+        let reason = format!("a share has {N} tensors of words, not {}", words.len());
+        Error::Invalid { op, reason }
+    })?;
+    let first = words[0].shape();
+    match words.iter().find(|other| other.shape() != first) {
+        None => Ok(words),
+        Some(other) => Err(Error::Shapes { op, lhs: first.clone(), rhs: other.shape().clone() }),
+    }
+}
+
+/// Summands and final steps of [`Protocol::products`], by truncations, comparisons and selections: for a protocol that
+/// computes only the sums of the terms.
+pub fn finish<P: Protocol>(
     mpc: &mut P,
-    jobs: &[ProductOf<'_, P>],
+    jobs: &[FinishingOf<'_, P>],
     sums: Vec<P::Share>,
 ) -> Result<Vec<ProducedBy<P>>> {
+    let sums = with_summands(mpc, jobs, sums)?;
     let quotients = truncated(mpc, jobs, sums)?;
     after_truncation(mpc, jobs, quotients)
 }
 
-/// The second half of [`products`], for sums that are truncated already: ReLU and masks.
+/// Sums with their summands. Local.
+pub fn with_summands<P: Protocol>(
+    mpc: &P,
+    jobs: &[FinishingOf<'_, P>],
+    mut sums: Vec<P::Share>,
+) -> Result<Vec<P::Share>> {
+    for (job, sum) in jobs.iter().zip(&mut sums) {
+        check_summands(job, sum.shape())?;
+        for &(summand, shift) in &job.summands {
+            let wide = View::Broadcast(sum.shape().clone());
+            let wide = mpc.linear(&Linear::View(&wide), summand)?;
+            *sum = mpc.combine(&[(1, sum), (1 << shift, &wide)], 0)?;
+        }
+    }
+    Ok(sums)
+}
+
+/// Refuses summands that do not fit a result of this shape, or whose shift leaves nothing of them.
 ///
 /// # Errors
-/// As [`products`].
+/// [`Error::Invalid`], [`Error::Shapes`] or [`Error::Ring`].
+pub fn check_summands<S: ShareTensor, B>(job: &Finishing<'_, S, B>, shape: &Shape) -> Result<()> {
+    for &(summand, shift) in &job.summands {
+        if summand.shape().broadcast(shape, "summand")? != *shape {
+            let rhs = summand.shape().clone();
+            return Err(Error::Shapes { op: "summand", lhs: shape.clone(), rhs });
+        }
+        if shift >= 64 {
+            let reason = format!("a shift by {shift} bits leaves nothing");
+            return Err(Error::Invalid { op: "summand", reason });
+        }
+    }
+    Ok(())
+}
+
+/// The shape of a sum of products.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are no terms; [`Error::Shapes`] or [`Error::Ring`] if they do not fit each other.
+pub fn shape_of_sum<S: ShareTensor>(terms: &[Term<'_, S>]) -> Result<Shape> {
+    let mut shapes = terms.iter().map(|t| t.op.output_shape(t.lhs.shape(), t.rhs.shape()));
+    let Some(first) = shapes.next() else {
+        let reason = "a product needs at least one term".to_owned();
+        return Err(Error::Invalid { op: "product", reason });
+    };
+    let first = first?;
+    for shape in shapes {
+        let rhs = shape?;
+        if rhs != first {
+            return Err(Error::Shapes { op: "terms", lhs: first, rhs });
+        }
+    }
+    Ok(first)
+}
+
+/// The second half of [`finish`], for sums that are truncated already: ReLU and masks.
 pub fn after_truncation<P: Protocol>(
     mpc: &mut P,
-    jobs: &[ProductOf<'_, P>],
+    jobs: &[FinishingOf<'_, P>],
     quotients: Vec<P::Share>,
 ) -> Result<Vec<ProducedBy<P>>> {
     let mut results = Vec::with_capacity(jobs.len());
@@ -102,7 +188,7 @@ pub fn after_truncation<P: Protocol>(
 /// The sums, truncated where that follows; those of one mode share rounds.
 fn truncated<P: Protocol>(
     mpc: &mut P,
-    jobs: &[ProductOf<'_, P>],
+    jobs: &[FinishingOf<'_, P>],
     mut sums: Vec<P::Share>,
 ) -> Result<Vec<P::Share>> {
     for mode in modes(jobs) {
@@ -123,7 +209,7 @@ fn truncated<P: Protocol>(
 }
 
 /// The modes in which some jobs truncate, each once.
-fn modes<S, B>(jobs: &[Product<'_, S, B>]) -> Vec<TruncationMode> {
+fn modes<S, B>(jobs: &[Finishing<'_, S, B>]) -> Vec<TruncationMode> {
     let mut modes = Vec::new();
     for (_, mode) in jobs.iter().filter_map(|job| job.finish.truncation()) {
         if !modes.contains(&mode) {
@@ -222,7 +308,7 @@ pub fn sums<P: Protocol>(mpc: &P, x: &P::Share, sums: Sums<'_>) -> Result<P::Sha
 /// makes no difference, and the kept bit marks positive results.
 fn rectify<P: Protocol>(
     mpc: &mut P,
-    jobs: &[ProductOf<'_, P>],
+    jobs: &[FinishingOf<'_, P>],
     results: &mut [ProducedBy<P>],
 ) -> Result<()> {
     let mut wanted = Vec::new();
@@ -254,7 +340,7 @@ fn rectify<P: Protocol>(
 /// The results that a bit follows, where it is 1.
 fn mask<P: Protocol>(
     mpc: &mut P,
-    jobs: &[ProductOf<'_, P>],
+    jobs: &[FinishingOf<'_, P>],
     results: &mut [ProducedBy<P>],
 ) -> Result<()> {
     let wanted = jobs.iter().enumerate().filter_map(|(i, job)| match job.finish {

@@ -132,6 +132,17 @@ pub struct Product<'a, S, B> {
     pub sums: Option<Sums<'a>>,
 }
 
+/// The steps after a sum of products: a [`Product`] without its terms. `S` and `B` are the protocol's shares.
+#[derive(Debug)]
+pub struct Finishing<'a, S, B> {
+    /// As [`Product::summands`].
+    pub summands: Vec<(&'a S, u32)>,
+    /// The final step.
+    pub finish: Finish<'a, B>,
+    /// As [`Product::sums`].
+    pub sums: Option<Sums<'a>>,
+}
+
 /// Weighted sums of a product's truncated elements, modulo 2^64: one for each part of the result and each list of
 /// factors. An element beyond its range, whose ReLU is wrong, may count with an error of any multiple of
 /// `2^(64 - bits)`, but never as one that is in range.
@@ -261,6 +272,26 @@ impl<S> Clone for Term<'_, S> {
     }
 }
 
+impl<S, B> Clone for Finishing<'_, S, B> {
+    fn clone(&self) -> Self {
+        Self { summands: self.summands.clone(), finish: self.finish, sums: self.sums }
+    }
+}
+
+impl<'a, S, B> Finishing<'a, S, B> {
+    /// A final step, without summands and sums.
+    pub fn new(finish: Finish<'a, B>) -> Self {
+        Self { summands: Vec::new(), finish, sums: None }
+    }
+
+    /// Adds a shared tensor, shifted left by some bits.
+    #[must_use]
+    pub fn plus(mut self, summand: &'a S, shift: u32) -> Self {
+        self.summands.push((summand, shift));
+        self
+    }
+}
+
 impl<S, B> Clone for Product<'_, S, B> {
     fn clone(&self) -> Self {
         let (terms, summands) = (self.terms.clone(), self.summands.clone());
@@ -272,6 +303,11 @@ impl<'a, S, B> Product<'a, S, B> {
     /// One bilinear map and its final step.
     pub fn new(op: Bilinear, lhs: &'a S, rhs: &'a S, finish: Finish<'a, B>) -> Self {
         Self { terms: vec![Term { op, lhs, rhs }], summands: Vec::new(), finish, sums: None }
+    }
+
+    /// The steps after the sum of the terms.
+    pub fn finishing(&self) -> Finishing<'a, S, B> {
+        Finishing { summands: self.summands.clone(), finish: self.finish, sums: self.sums }
     }
 
     /// Asks for sums of the truncated elements as well.

@@ -4,6 +4,7 @@
 mod chain;
 mod gated;
 pub(crate) mod kinds;
+mod local;
 mod mask;
 mod operands;
 mod relu;
@@ -17,19 +18,18 @@ pub(crate) mod truncate_checked;
 mod truncate_exact;
 
 use mpc_core::{
-    Error, Finish, Linear, Produced, Product, Result, ShareBits, ShareTensor, TruncationMode,
-    provided,
+    Error, Finish, Finishing, Linear, Produced, Product, Protocol, Result, ShareBits, ShareTensor,
+    Term, TruncationMode, provided,
 };
-use ring_arith::{Addend, AddendSource, Bilinear, Engine, EngineTensor, Shape, View};
+use ring_arith::{Engine, EngineTensor, Shape, View};
 
 use crate::{
     BitShare, Rss, Share,
     circuit::schedule::Predicate,
-    kernels::Scale,
     linear::same_shape,
     runtime::{
         chunks::Chunk,
-        launch::{self, flat, invalid},
+        launch::invalid,
         roles::{Pair, Roles},
         rounds::Rounds,
     },
@@ -44,7 +44,6 @@ use relu::relu;
 use relu_checked::relu_checked;
 use relu_fss::relu_fss;
 use split::{LocalProduct, Value};
-use stated::Stated;
 use sums::ChunkSums;
 use truncate::{Rounding, round};
 use truncate_exact::{truncate_dithered, truncate_exact};
@@ -52,6 +51,21 @@ use truncate_exact::{truncate_dithered, truncate_exact};
 /// A product of this protocol's shares, and its answer.
 pub(crate) type Job<'a, T> = Product<'a, Share<T>, BitShare<T>>;
 type Answer<T> = Produced<Share<T>, BitShare<T>>;
+
+/// The steps after a sum of products of this protocol's shares.
+pub(crate) type Steps<'a, T> = Finishing<'a, Share<T>, BitShare<T>>;
+
+/// Protocols that have begun and not run, and where their results belong.
+struct Begun<'a, T: EngineTensor> {
+    rounds: Rounds<'a, Made<T>>,
+    outputs: Vec<Outputs<T>>,
+}
+
+impl<T: EngineTensor> Begun<'_, T> {
+    fn new() -> Self {
+        Self { rounds: Rounds::new(), outputs: Vec::new() }
+    }
+}
 
 /// A chunk of a result with its sums, and where it is *not* positive, if the sign of a ReLU is kept.
 type Made<T> = (Gate<T>, Option<OpenedBit<T>>);
@@ -116,7 +130,7 @@ pub(crate) fn unproven(mode: TruncationMode) -> Error {
 }
 
 /// True if a ReLU or a mask follows a truncation in a separate protocol.
-pub(crate) fn in_steps<T>(finish: &Finish<'_, BitShare<T>>, checked: bool) -> bool {
+fn in_steps<T>(finish: &Finish<'_, BitShare<T>>, checked: bool) -> bool {
     match *finish {
         Finish::Raw | Finish::Truncate { .. } => false,
         Finish::TruncateMask { .. } if checked => true,
@@ -130,42 +144,25 @@ fn check_bits(bits: u32) -> Result<u32> {
     provided::check_dropped("truncate", bits).map(|()| bits)
 }
 
-/// The shape of a sum of products.
-fn output_shape<T: EngineTensor>(job: &Job<'_, T>) -> Result<Shape> {
-    let mut shapes = job.terms.iter().map(|t| t.op.output_shape(t.lhs.shape(), t.rhs.shape()));
-    let Some(first) = shapes.next() else {
-        return Err(invalid("product", "a product needs at least one term"));
-    };
-    let first = first?;
-    shapes.try_for_each(|shape| same_shape("terms", &first, &shape?))?;
-    Ok(first)
-}
-
 impl<E: Engine> Rss<E> {
     /// Refuses invalid jobs, before anything is sent.
     pub(crate) fn check_products(&self, jobs: &[Job<'_, E::Tensor>]) -> Result<()> {
-        for job in jobs {
-            let shape = output_shape(job)?;
-            Ending::of(job.finish, self.is_checked())?;
-            if let Finish::TruncateMask { mask, .. } = job.finish {
-                check_one_bit("mask", mask)?;
-                same_shape("mask", &shape, mask.shape())?;
-            }
-            if let Some(sums) = job.sums {
-                sums.lists(shape.len())?;
-            }
-            for &(addend, shift) in &job.summands {
-                if addend.shape().broadcast(&shape, "summand")? != shape {
-                    let rhs = addend.shape().clone();
-                    return Err(Error::Shapes { op: "summand", lhs: shape, rhs });
-                }
-                if shift >= 64 {
-                    let reason = format!("a shift by {shift} bits leaves nothing");
-                    return Err(invalid("summand", reason));
-                }
-            }
+        jobs.iter().try_for_each(|job| {
+            self.check_finishing(&job.finishing(), &provided::shape_of_sum(&job.terms)?)
+        })
+    }
+
+    /// Refuses final steps that do not fit a result of this shape.
+    fn check_finishing(&self, job: &Steps<'_, E::Tensor>, shape: &Shape) -> Result<()> {
+        Ending::of(job.finish, self.is_checked())?;
+        if let Finish::TruncateMask { mask, .. } = job.finish {
+            check_one_bit("mask", mask)?;
+            same_shape("mask", shape, mask.shape())?;
         }
-        Ok(())
+        if let Some(sums) = job.sums {
+            sums.lists(shape.len())?;
+        }
+        provided::check_summands(job, shape)
     }
 
     pub(crate) fn check_truncations(
@@ -178,47 +175,115 @@ impl<E: Engine> Rss<E> {
         })
     }
 
-    /// Products with their final steps in one protocol.
+    /// Products with their final steps.
     pub(crate) fn multiply(
         &mut self,
         jobs: &[Job<'_, E::Tensor>],
     ) -> Result<Vec<Answer<E::Tensor>>> {
-        let mut rounds = Rounds::new();
-        let mut outputs = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let shape = output_shape(job)?;
-            let ending = match Ending::of(job.finish, self.is_checked())? {
-                Ending::Relu { drop, keep: false } if self.is_worth_keys(shape.len()) => {
-                    Ending::ReluFss(drop)
-                }
-                ending => ending,
-            };
-            let chunks = self.chunks_for(&ending, shape.len());
-            let product = match &job.terms[..] {
-                [term] if term.op == Bilinear::Mul => {
-                    self.elementwise([term.lhs, term.rhs], job, &shape)?
-                }
-                _ => self.map(job, &shape, chunks.len())?,
-            };
-            let len = shape.len();
-            let output = self.outputs(chunks, shape, 1);
-            for (i, chunk) in output.chunks.iter().enumerate() {
-                let value = Value::Added(product.chunk(&self.engine, chunk)?);
-                // Values without a selection exist as shares, which are summed up instead.
-                let sums = job.sums.filter(|_| ending.selects());
-                let sums = sums.map(|sums| ChunkSums::new(&self.engine, sums, len, chunk));
-                self.add_chunk(
-                    &mut rounds,
-                    &output,
-                    (i, chunk),
-                    value,
-                    &ending,
-                    sums.transpose()?,
-                )?;
+        let steps: Vec<_> = jobs.iter().map(Product::finishing).collect();
+        let answers = self.talk(|rss| {
+            let mut begun = Begun::new();
+            for (job, steps) in jobs.iter().zip(&steps) {
+                let (shape, product) = rss.product_of(job)?;
+                rss.begin_product(&mut begun, shape, &product, steps)?;
             }
-            outputs.push(output);
+            rss.end_products(begun, &steps)
+        })?;
+        self.in_steps(&steps, answers)
+    }
+
+    /// This party's parts of sums of products.
+    pub(crate) fn parts_of(
+        &self,
+        sums: &[&[Term<'_, Share<E::Tensor>>]],
+    ) -> Result<Vec<E::Tensor>> {
+        self.refuse_parts("parts")?;
+        sums.iter().try_for_each(|terms| provided::shape_of_sum(terms).map(drop))?;
+        sums.iter().map(|terms| self.sum_of_terms(terms, Vec::new())).collect()
+    }
+
+    /// The final steps of sums of which each party has a part.
+    pub(crate) fn settle_parts(
+        &mut self,
+        jobs: &[(&E::Tensor, Steps<'_, E::Tensor>)],
+    ) -> Result<Vec<Answer<E::Tensor>>> {
+        self.refuse_parts("settle")?;
+        for (part, steps) in jobs {
+            self.check_finishing(steps, part.shape())?;
         }
-        let mut answers = self.run_products(rounds, outputs)?;
+        let answers = self.talk(|rss| {
+            let mut begun = Begun::new();
+            for (part, steps) in jobs {
+                let product = rss.product_of_part(part, steps)?;
+                rss.begin_product(&mut begun, part.shape().clone(), &product, steps)?;
+            }
+            let steps: Vec<_> = jobs.iter().map(|(_, steps)| steps.clone()).collect();
+            rss.end_products(begun, &steps)
+        })?;
+        let steps: Vec<_> = jobs.iter().map(|(_, steps)| steps.clone()).collect();
+        self.in_steps(&steps, answers)
+    }
+
+    /// Refuses sums over several machines where messages must be proven: a proof needs the operands, and each machine
+    /// has its own alone.
+    pub(crate) fn refuse_parts(&self, op: &'static str) -> Result<()> {
+        if !self.is_checked() {
+            return Ok(());
+        }
+        let reason = "a checked session proves each message from the operands, of which each machine of a party has a \
+                      part alone: use one machine for each party, or a semi-honest session";
+        Err(Error::Unsupported { protocol: self.info().name, op, reason })
+    }
+
+    /// The ReLUs and masks that follow a truncation in a separate protocol.
+    fn in_steps(
+        &mut self,
+        jobs: &[Steps<'_, E::Tensor>],
+        mut answers: Vec<Answer<E::Tensor>>,
+    ) -> Result<Vec<Answer<E::Tensor>>> {
+        let checked = self.is_checked();
+        let rest = jobs.iter().enumerate().filter(|(_, job)| in_steps(&job.finish, checked));
+        let (at, rest): (Vec<_>, Vec<_>) = rest.map(|(i, job)| (i, job.clone())).unzip();
+        let quotients = at.iter().map(|&i| answers[i].share.clone()).collect();
+        for (i, done) in at.iter().zip(provided::after_truncation(self, &rest, quotients)?) {
+            answers[*i] = done;
+        }
+        Ok(answers)
+    }
+
+    /// Begins the protocol of the steps after one product.
+    fn begin_product<'a>(
+        &'a self,
+        begun: &mut Begun<'a, E::Tensor>,
+        shape: Shape,
+        product: &LocalProduct<E::Tensor>,
+        job: &Steps<'_, E::Tensor>,
+    ) -> Result<()> {
+        let len = shape.len();
+        let ending = match Ending::of(job.finish, self.is_checked())? {
+            Ending::Relu { drop, keep: false } if self.is_worth_keys(len) => Ending::ReluFss(drop),
+            ending => ending,
+        };
+        let output = self.outputs(self.chunks_for(&ending, len), shape, 1);
+        for (i, chunk) in output.chunks.iter().enumerate() {
+            let value = Value::Added(product.chunk(&self.engine, chunk)?);
+            // Values without a selection exist as shares, which are summed up instead.
+            let sums = job.sums.filter(|_| ending.selects());
+            let sums = sums.map(|sums| ChunkSums::new(&self.engine, sums, len, chunk));
+            let sums = sums.transpose()?;
+            self.add_chunk(&mut begun.rounds, &output, (i, chunk), value, &ending, sums)?;
+        }
+        begun.outputs.push(output);
+        Ok(())
+    }
+
+    /// Runs the protocols that have begun; adds the sums of results that exist as shares.
+    fn end_products(
+        &self,
+        begun: Begun<'_, E::Tensor>,
+        jobs: &[Steps<'_, E::Tensor>],
+    ) -> Result<Vec<Answer<E::Tensor>>> {
+        let mut answers = self.run_products(begun.rounds, begun.outputs)?;
         for (job, answer) in jobs.iter().zip(&mut answers) {
             answer.sums = match (job.sums, answer.sums.take()) {
                 (Some(sums), None) => Some(provided::sums(self, &answer.share, sums)?),
@@ -271,97 +336,6 @@ impl<E: Engine> Rss<E> {
             Ending::ReluFss(_) if len > relu_fss::ALONE => self.options.partition.parts(len, 64),
             _ => self.chunks(len),
         }
-    }
-
-    /// The sum of all addends, shifted and of the product's shape.
-    fn sum_of_addends(
-        &self,
-        job: &Job<'_, E::Tensor>,
-        shape: &Shape,
-    ) -> Result<Option<Share<E::Tensor>>> {
-        if job.summands.is_empty() {
-            return Ok(None);
-        }
-        let view = View::Broadcast(shape.clone());
-        let mut wide = Vec::with_capacity(job.summands.len());
-        for &(addend, shift) in &job.summands {
-            wide.push((1 << shift, self.linear_map(&Linear::View(&view), addend)?));
-        }
-        let terms: Vec<_> = wide.iter().map(|(factor, share)| (*factor, share)).collect();
-        self.combination(&terms, 0).map(Some)
-    }
-
-    /// This party's addend of one elementwise product.
-    fn elementwise(
-        &self,
-        [x, y]: [&Share<E::Tensor>; 2],
-        job: &Job<'_, E::Tensor>,
-        shape: &Shape,
-    ) -> Result<LocalProduct<E::Tensor>> {
-        let [x, x1] = self.flat_pair(x)?;
-        let [y, y1] = self.flat_pair(y)?;
-        let addend = self.sum_of_addends(job, shape)?;
-        let plus = addend.map(|addend| self.flat_pair(&addend)).transpose()?;
-        Ok(LocalProduct::Elementwise { factors: [x, x1, y, y1], plus })
-    }
-
-    /// This party's addend of other maps, each added to those before it. Of a job's addends each party adds its own
-    /// component. It adds broadcast ones with the first map, and the first one of the result's size with the masks,
-    /// without a separate pass.
-    fn map(
-        &self,
-        job: &Job<'_, E::Tensor>,
-        shape: &Shape,
-        chunks: usize,
-    ) -> Result<LocalProduct<E::Tensor>> {
-        let engine = &self.engine;
-        let mut plus = None;
-        let mut added = Vec::new();
-        for &(addend, shift) in &job.summands {
-            let own = addend.mine();
-            let factor = 1 << shift;
-            if plus.is_none() && own.len() == shape.len() {
-                mutant!("product: an addend without its shift", factor = 1);
-                plus = Some((flat(engine, own)?, factor));
-            } else {
-                added.push(launch::map(engine, &Scale, own.shape(), [own], &[factor])?);
-            }
-        }
-        for term in &job.terms {
-            let pairs = operands::terms(engine, &term.op, term.lhs, term.rhs)?;
-            let pairs: Vec<_> = pairs.iter().map(|(x, y)| (x, y)).collect();
-            let addends = added
-                .iter()
-                .map(|tensor| Addend { source: AddendSource::Tensor(tensor), negate: false });
-            let addends: Vec<_> = addends.collect();
-            mutant!("product: the last term alone", addends = Vec::new());
-            let sum = engine.bilinear(&term.op, &pairs, &addends)?;
-            added = vec![sum];
-        }
-        // The sum of all terms is the only one left.
-        let stated = if self.is_checked() { Some(self.stated(job, shape, chunks)?) } else { None };
-        Ok(LocalProduct::Made { part: flat(engine, &added[0])?, plus, stated })
-    }
-
-    /// The products of a job, for its relations.
-    fn stated(
-        &self,
-        job: &Job<'_, E::Tensor>,
-        shape: &Shape,
-        chunks: usize,
-    ) -> Result<Stated<E::Tensor>> {
-        let plus = self.sum_of_addends(job, shape)?;
-        let plus = plus.map(|plus| self.flat_pair(&plus)).transpose()?;
-        if job.terms.iter().any(|term| term.op != Bilinear::Mul) {
-            return Ok(Stated::map(&job.terms, plus, shape.len(), chunks));
-        }
-        let mut terms = Vec::with_capacity(job.terms.len());
-        for term in &job.terms {
-            let [x, x1] = self.flat_pair(term.lhs)?;
-            let [y, y1] = self.flat_pair(term.rhs)?;
-            terms.push([x, x1, y, y1]);
-        }
-        Ok(Stated::words(terms, plus))
     }
 
     /// Adds the protocol of one chunk of a job.

@@ -51,7 +51,7 @@ pub(crate) struct StatedMap<T> {
 
 /// The terms of a map's relations, from those chunks that were stated.
 pub(crate) struct Owed {
-    /// Chunks that are not.
+    /// Chunks that are made and not stated.
     chunks: usize,
     /// By prover.
     pub by: [OwedBy; 3],
@@ -79,25 +79,20 @@ impl<T: EngineTensor> Stated<T> {
         Self { products: Products::Words(terms), plus }
     }
 
-    /// Of bilinear maps of one kind and shape, whose result has `len` words in `chunks` chunks.
-    pub fn map(
-        terms: &[Term<'_, Share<T>>],
-        plus: Option<[T; 2]>,
-        len: usize,
-        chunks: usize,
-    ) -> Self {
+    /// Of bilinear maps of one kind and shape, whose result has `len` words.
+    pub fn map(terms: &[Term<'_, Share<T>>], plus: Option<[T; 2]>, len: usize) -> Self {
         let first = &terms[0];
         assert!(terms.iter().all(|term| alike(first, term)), "each kind is a product of its own");
         let map = StatedMap {
             op: first.op.clone(),
             terms: terms.iter().map(|term| [term.lhs.clone(), term.rhs.clone()]).collect(),
             len,
-            owed: Mutex::new(Owed { chunks, by: Default::default() }),
+            owed: Mutex::new(Owed { chunks: 0, by: Default::default() }),
         };
         Self { products: Products::Map(Arc::new(map), 0..len), plus }
     }
 
-    /// That of some of the words.
+    /// That of some of the words. All chunks are made before the first one is proven.
     pub fn chunk<E: Engine<Tensor = T>>(&self, engine: &E, chunk: &Chunk) -> Result<Self> {
         let part_of = |tensor: &T| take(engine, tensor, chunk);
         let products = match &self.products {
@@ -108,7 +103,10 @@ impl<T: EngineTensor> Stated<T> {
                 }
                 Products::Words(parts)
             }
-            Products::Map(map, _) => Products::Map(map.clone(), chunk.range.clone()),
+            Products::Map(map, _) => {
+                map.owed.lock().map_err(|_| broken())?.chunks += 1;
+                Products::Map(map.clone(), chunk.range.clone())
+            }
         };
         let plus = match &self.plus {
             Some([plus, next]) => Some([part_of(plus)?, part_of(next)?]),

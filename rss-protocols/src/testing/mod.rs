@@ -16,8 +16,8 @@ mod uniqueness;
 use std::sync::{Arc, Mutex};
 
 use mpc_core::{
-    Chain, Compare, Ends, Finish, Largest, Line, Linear, Product, Profile, Protocol, Result,
-    SplitMix64, Sum, Term, Then, TrigSum, TrigTerm, TruncationMode,
+    Chain, Compare, Ends, Finish, Finishing, Largest, Line, Linear, Product, Profile, Protocol,
+    Result, ShareTensor, SplitMix64, Sum, Term, Then, TrigSum, TrigTerm, TruncationMode,
     testing::privacy::{self, Recorder},
 };
 use net::{PairKey, Party, Session, Transport};
@@ -140,6 +140,20 @@ const OPERATIONS: &[Operation] = &[
     }),
     op("products", "masked product, early", |mpc, i| {
         product(mpc, i, Finish::TruncateMask { bits: 20, mode: EARLY, mask: &i.bits[0] })
+    }),
+    op("settle", "the sum of two parts", |mpc, i| settled(mpc, i, 2, Finish::Raw)),
+    op("settle", "the sum of three parts, default", |mpc, i| {
+        settled(mpc, i, 3, Finish::Truncate { bits: 20, mode: DEFAULT })
+    }),
+    op("settle", "the sum of two parts, exact", |mpc, i| {
+        settled(mpc, i, 2, Finish::Truncate { bits: 20, mode: EXACT })
+    }),
+    op("settle", "the sum of two parts, dither", |mpc, i| {
+        settled(mpc, i, 2, Finish::Truncate { bits: 20, mode: DITHER })
+    }),
+    op("settle", "the sum of three parts, relu", |mpc, i| settled(mpc, i, 3, relu(EARLY, true))),
+    op("settle", "the sum of two parts, masked", |mpc, i| {
+        settled(mpc, i, 2, Finish::TruncateMask { bits: 20, mode: DEFAULT, mask: &i.bits[0] })
     }),
     keyed("products", "relu at once, default", STEP, |mpc, i| relu_at_once(mpc, i, DEFAULT)),
     op("trig_sum", "trigonometric sum", |mpc, i| {
@@ -302,6 +316,26 @@ fn relu_and_gradient(mpc: &mut Mpc, inputs: &Inputs, mode: TruncationMode) -> Re
     product(mpc, inputs, Finish::TruncateMask { bits: 20, mode, mask })?;
     let mask = &mpc.not(mask)?;
     product(mpc, inputs, Finish::TruncateMask { bits: 20, mode, mask })
+}
+
+/// The sum of the parts that machines made, each of a product of its own.
+fn settled(
+    mpc: &mut Mpc,
+    inputs: &Inputs,
+    machines: usize,
+    finish: Finish<'_, BitShare<Tensor>>,
+) -> Result<()> {
+    let Inputs { x, y, .. } = inputs;
+    let products = [(x, y), (y, y), (x, x)];
+    let terms = products.map(|(lhs, rhs)| [Term { op: Bilinear::Mul, lhs, rhs }]);
+    let sums: Vec<_> = terms.iter().take(machines).map(|term| &term[..]).collect();
+    let parts = mpc.parts(&sums)?;
+    let mut words = parts[0].words().to_vec();
+    for part in &parts[1..] {
+        words.iter_mut().zip(part.words()).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+    }
+    let part = Tensor::new(x.shape().clone(), words)?;
+    mpc.settle(&[(&part, Finishing::new(finish).plus(x, 20))]).map(drop)
 }
 
 fn sums(mpc: &mut Mpc, inputs: &Inputs) -> Result<()> {

@@ -78,6 +78,7 @@ const CODE: &[Mutant] = &[
     code("paired: a sign of the inverse", "raw products"),
     code("product: the last term alone", "terms"),
     code("product: an addend without its shift", "summands"),
+    code("settle: a broadcast summand left out", "sums of parts"),
     code("masked product: by the bit's opposite", "kept signs"),
     code("kept: the opposite forgotten", "kept signs"),
     code("kept: pieces joined as if aligned", "maxima"),
@@ -146,6 +147,7 @@ fn check(name: &str) {
         "raw products" => conformance::raw_products(world, make),
         "terms" => conformance::product_terms(world, make),
         "summands" => conformance::product_summands(world, make),
+        "sums of parts" => conformance::sums_of_parts(world, make),
         "kept signs" => conformance::kept_signs(world, make),
         "inputs and openings" => conformance::inputs_and_openings(world, make),
         "inputs and openings, dealt" => {

@@ -25,6 +25,7 @@ mod joining;
 mod kept;
 mod linear;
 pub mod model;
+mod parts;
 mod products;
 mod random;
 mod shuffling;
@@ -44,6 +45,7 @@ pub use functions::{approximations, choices, extrema, layers, orderings, rows, t
 pub use joining::joins;
 pub use kept::{kept_signs, product_sums, product_terms};
 pub use linear::{inputs_and_openings, linear_maps, sums_and_concatenation};
+pub use parts::{settled_parts, sums_of_parts};
 pub use products::{
     fused_relu, large_tensors, product_summands, raw_products, truncated_products, truncations,
 };
@@ -68,7 +70,7 @@ macro_rules! conformance {
             $crate::conformance_checks! { $parties, $make;
                 inputs_and_openings linear_maps sums_and_concatenation
                 raw_products product_summands product_terms product_sums truncated_products truncations
-                fused_relu kept_signs large_tensors
+                fused_relu kept_signs large_tensors settled_parts sums_of_parts
                 local_bits gates prefixes bit_decomposition zero_tests selections bits_as_words
                 weighted_sums bits_of_integers randomness shuffles shuffle_orders
                 comparisons maxima refusals
