@@ -35,6 +35,14 @@ pub enum Error {
         /// The mismatch.
         reason: String,
     },
+    /// A machine of a party's crew is missing, or does something else than this one.
+    #[error("machine {rank} of the crew {reason}")]
+    Crew {
+        /// The machine's number.
+        rank: usize,
+        /// The fault, and the correct form.
+        reason: String,
+    },
     /// An argument of a caller does not fit the plan.
     #[error("{what} `{name}`: {reason}")]
     Argument {

@@ -20,8 +20,8 @@ pub(crate) use edit::Users;
 pub(crate) use format::Format;
 pub use format::Formats;
 pub use op::{
-    BatchNorm, Binary, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool, Reduce,
-    Unary,
+    BatchNorm, Binary, CrewOp, Dim, Exactness, Kernel, Linear, LinearFinish, LinearMap, Op, Pool,
+    Reduce, Unary,
 };
 pub(crate) use op::{ResultFormat, Work};
 pub use sizes::Sizes;

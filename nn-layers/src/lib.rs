@@ -5,6 +5,7 @@
 #[macro_use(mutant)]
 extern crate mpc_core;
 
+pub mod crew;
 mod error;
 mod graph;
 mod host;
@@ -19,8 +20,8 @@ pub mod train;
 
 pub use error::{Error, Result};
 pub use graph::{
-    BatchNorm, Binary, Dim, Exactness, Graph, Kernel, Linear as LinearOp, LinearFinish, LinearMap,
-    Op, Pool, Reduce, Sizes, Unary, ValueId,
+    BatchNorm, Binary, CrewOp, Dim, Exactness, Graph, Kernel, Linear as LinearOp, LinearFinish,
+    LinearMap, Op, Pool, Reduce, Sizes, Unary, ValueId,
 };
 pub use host::{HostData, HostTensor, MAX_ELEMENTS};
 pub use mpc_core::functions::Centre;

@@ -1,6 +1,7 @@
 //! What plans do to secret tensors beyond the functions of [`mpc_core::functions`]: formats that differ, and layers.
 
 pub(crate) mod clip;
+pub(crate) mod crew;
 pub(crate) mod functions;
 pub(crate) mod linear;
 

@@ -3,6 +3,7 @@
 
 mod accumulated;
 mod common;
+mod crew;
 mod domains;
 mod draws;
 mod gradients;

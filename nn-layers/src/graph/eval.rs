@@ -77,6 +77,12 @@ pub(crate) fn run_each(
         .ok_or_else(|| Error::plan("an output is missing"))
 }
 
+/// The error of an operation that one machine cannot do.
+fn of_several_machines(op: &Op) -> Error {
+    let reason = "adds up what several machines of a party have: take the plan of one machine to compute in the clear";
+    Error::invalid(op.name(), reason)
+}
+
 /// One operation.
 pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], sizes: impl Into<Sizes>) -> Result<HostTensor> {
     let sizes = sizes.into();
@@ -99,6 +105,8 @@ pub(crate) fn evaluate(op: &Op, xs: &[&HostTensor], sizes: impl Into<Sizes>) -> 
         Op::MatMul { transpose_lhs, transpose_rhs } => {
             matmul::matmul(x, xs[1], *transpose_lhs, *transpose_rhs)
         }
+        Op::Linear(l) if l.scattered.is_some() => Err(of_several_machines(op)),
+        Op::Crew { .. } => Err(of_several_machines(op)),
         Op::Linear(l) => linear(l, xs, &shape),
         Op::Unary(f) => Ok(elementwise::unary(*f, x)),
         Op::Binary(f) => elementwise::binary(*f, x, xs[1]),

@@ -3,7 +3,7 @@
 use ring_arith::{Bilinear, Shape};
 
 use super::Sizes;
-use super::op::{BatchNorm, Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
+use super::op::{BatchNorm, CrewOp, Dim, Kernel, Linear, LinearMap, Op, Pool, Reduce};
 use crate::host::checked_shape;
 use crate::{Error, Result};
 
@@ -161,8 +161,37 @@ pub(crate) fn output_shape(op: &Op, xs: &[&Shape], sizes: impl Into<Sizes>) -> R
             to
         }
         Op::Concat(axis) => concat(name, xs, *axis)?,
+        Op::Crew { size, op } => crew(name, xs[0], *size, op)?,
     };
     checked_shape(name, shape.dims())
+}
+
+/// The most machines of a crew.
+const MOST_MACHINES: usize = 1 << 12;
+
+/// The shape of what a machine gets.
+fn crew(name: &'static str, x: &Shape, size: usize, op: &CrewOp) -> Result<Shape> {
+    match op {
+        CrewOp::SumScattered | CrewOp::Stretch => stretch(name, x, size),
+        CrewOp::Sum | CrewOp::First => Ok(x.clone()),
+        CrewOp::Gather(dims) => {
+            let whole = checked_shape(name, dims.clone())?;
+            if stretch(name, &whole, size)? == *x {
+                return Ok(whole);
+            }
+            let reason = format!("{x:?} is not the stretch of one of {size} machines of {whole:?}");
+            Err(Error::invalid(name, reason))
+        }
+    }
+}
+
+/// The shape of one machine's stretch.
+pub(crate) fn stretch(name: &'static str, whole: &Shape, size: usize) -> Result<Shape> {
+    if !(2..=MOST_MACHINES).contains(&size) {
+        let reason = format!("a crew of {size} machines; 2 to {MOST_MACHINES} are possible");
+        return Err(Error::invalid(name, reason));
+    }
+    Ok(Shape::new([whole.len().div_ceil(size)])?)
 }
 
 /// The bits to which words can be confined.
@@ -260,6 +289,10 @@ fn linear(l: &Linear, xs: &[&Shape]) -> Result<Shape> {
             return Err(Error::invalid("linear", format!("{other:?} is added to {shape:?}")));
         }
     }
+    let shape = match l.scattered {
+        Some(size) => stretch("linear", &shape, size)?,
+        None => shape,
+    };
     if l.bias && shape.broadcast(xs[2], "bias")? != shape {
         let reason = format!("{:?} does not broadcast to {shape:?}", xs[2]);
         return Err(Error::invalid("bias", reason));

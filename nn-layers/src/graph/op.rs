@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use functions::{Binary, Reduce, Unary};
 pub use info::Exactness;
 pub(crate) use info::{Examples, Gradient, ResultFormat, Work};
-pub use layers::{BatchNorm, Kernel, Linear, LinearFinish, LinearMap, Pool};
+pub use layers::{BatchNorm, CrewOp, Kernel, Linear, LinearFinish, LinearMap, Pool};
 
 /// One operation of a network. Shapes, kernels and fixed numbers are attributes, and public;
 /// everything else is an operand.
@@ -209,6 +209,13 @@ pub enum Op {
     ClipFactor {
         /// The number of pairs, which come first.
         pairs: usize,
+    },
+    /// An exchange among the machines of each party, in a training's step on several: see [`crate::crew::Crew`].
+    Crew {
+        /// The number of machines.
+        size: usize,
+        /// The exchange.
+        op: CrewOp,
     },
 }
 

@@ -1,6 +1,6 @@
 //! Weights that training changes, and those that it leaves as they are.
 
-use super::{Constant, Folded, Graph, Op, ValueId};
+use super::{Constant, CrewOp, Folded, Graph, Op, ValueId};
 use crate::{Error, HostTensor, Result};
 
 impl Graph {
@@ -130,6 +130,14 @@ impl Graph {
             false => {
                 Err(Error::invalid("graph", format!("`{name}` is not a parameter of this shape")))
             }
+        }
+    }
+
+    /// The parameter of which a value is one machine's stretch; any other value itself.
+    pub(crate) fn parameter_behind(&self, value: ValueId) -> ValueId {
+        match self.nodes[value.0].op {
+            Op::Crew { op: CrewOp::Stretch, .. } => self.nodes[value.0].inputs[0],
+            _ => value,
         }
     }
 

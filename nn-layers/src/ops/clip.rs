@@ -195,6 +195,7 @@ mod tests {
     use rss_protocols::Rss;
 
     use super::*;
+    use crate::crew::Alone;
     use crate::graph::LinearMap;
     use crate::ops::linear::{self, LinearJob, Map};
 
@@ -239,7 +240,7 @@ mod tests {
             let delta = Operand::Secret(confined[1].clone());
             let map = Map { map: &LinearMap::Mul, x: &delta, weight: &weight };
             let job = LinearJob::new(vec![map], SUM - FRACS[0]);
-            let scaled = linear::run(mpc, &[job]).unwrap().remove(0).value;
+            let scaled = linear::run(mpc, &mut Alone, &[job]).unwrap().remove(0).value;
             let shares = [&confined[0], &scaled, &confined[2], &factors].map(SecretTensor::share);
             mpc.open(&shares)
         };

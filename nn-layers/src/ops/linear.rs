@@ -6,7 +6,8 @@ use mpc_core::{
 };
 use ring_arith::{Bilinear, Shape, View};
 
-use super::{frac_of, only, secret, shape_of};
+use super::{crew as ops_crew, frac_of, only, secret, shape_of};
+use crate::crew::Crew;
 use crate::graph::infer::transposed_size;
 use crate::graph::{LinearFinish, LinearMap};
 use crate::{Error, Result};
@@ -35,6 +36,9 @@ pub(crate) struct LinearJob<'a, P: Protocol> {
     pub mode: TruncationMode,
     /// Sums of the result before its ReLU or mask.
     pub sums: Option<Sums<'a>>,
+    /// The sum of the maps is one part of the sum of all machines of the party. The result, bias and residual are this
+    /// machine's stretch.
+    pub scattered: bool,
 }
 
 /// The mask of a result: bits of its shape that were kept, or a value whose sign is to be found.
@@ -57,6 +61,7 @@ impl<'a, P: Protocol> LinearJob<'a, P> {
             frac,
             mode,
             sums: None,
+            scattered: false,
         }
     }
 }
@@ -98,12 +103,24 @@ struct Prepared<P: Protocol> {
 ///
 /// # Cost
 /// That of [`Protocol::products`] with the given finish; with a public weight or a public value
-/// the product itself costs nothing.
-pub(crate) fn run<P: Protocol>(mpc: &mut P, jobs: &[LinearJob<'_, P>]) -> Result<Vec<Made<P>>> {
-    let prepared = jobs.iter().map(|job| prepare(mpc, job)).collect::<Result<Vec<_>>>()?;
+/// the product itself costs nothing. Layers that are scattered send 8 bytes a word of the sum inside the party.
+pub(crate) fn run<P: Protocol>(
+    mpc: &mut P,
+    crew: &mut dyn Crew<P::Engine>,
+    jobs: &[LinearJob<'_, P>],
+) -> Result<Vec<Made<P>>> {
+    let mut prepared = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        prepared.push(prepare(mpc, crew, job)?);
+    }
     let together = prepared.iter().zip(jobs).filter(|(p, _)| !p.terms.is_empty());
-    let products: Vec<_> = together.map(|(p, job)| product(p, job)).collect();
-    let shares = if products.is_empty() { vec![] } else { mpc.products(&products)? };
+    let (products, scattered): (Vec<_>, Vec<_>) =
+        together.map(|(p, job)| (product(p, job), job.scattered)).unzip();
+    let shares = match products.is_empty() {
+        true => vec![],
+        false if scattered.contains(&true) => summed(mpc, crew, &products, &scattered)?,
+        false => mpc.products(&products)?,
+    };
     drop(products);
     let mut shares = shares.into_iter();
     let mut results = Vec::with_capacity(jobs.len());
@@ -118,9 +135,29 @@ pub(crate) fn run<P: Protocol>(mpc: &mut P, jobs: &[LinearJob<'_, P>]) -> Result
     Ok(results)
 }
 
+/// Products of which some are sums over the machines of the party: their parts are added up before they are truncated.
+fn summed<P: Protocol>(
+    mpc: &mut P,
+    crew: &mut dyn Crew<P::Engine>,
+    products: &[ProductOf<'_, P>],
+    scattered: &[bool],
+) -> Result<Vec<ProducedBy<P>>> {
+    let terms: Vec<_> = products.iter().map(|product| &product.terms[..]).collect();
+    let mut parts = mpc.parts(&terms)?;
+    for (part, _) in parts.iter_mut().zip(scattered).filter(|(_, scattered)| **scattered) {
+        *part = ops_crew::sum_of_words(mpc.engine(), crew, part)?;
+    }
+    let finishings = products.iter().map(Product::finishing);
+    Ok(mpc.settle(&parts.iter().zip(finishings).collect::<Vec<_>>())?)
+}
+
 /// Brings operands into shape; local. Products with fewer fraction bits than others are brought to
 /// theirs by their weights.
-fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<P>> {
+fn prepare<P: Protocol>(
+    mpc: &mut P,
+    crew: &mut dyn Crew<P::Engine>,
+    job: &LinearJob<'_, P>,
+) -> Result<Prepared<P>> {
     let product = |map: &Map<'_, P>| frac_of(map.x) + frac_of(map.weight);
     let frac = job.maps.iter().map(product).max().unwrap_or(0);
     let mode = super::truncation(mpc, job.mode);
@@ -137,7 +174,13 @@ fn prepare<P: Protocol>(mpc: &mut P, job: &LinearJob<'_, P>) -> Result<Prepared<
                 };
                 prepared.terms.push((op, x.share().clone(), weight));
             }
-            _ => prepared.summands.push((half_public(mpc, map)?, up)),
+            _ => {
+                let mut product = half_public(mpc, map)?;
+                if job.scattered {
+                    product = ops_crew::sum_scattered(mpc, crew, &product)?;
+                }
+                prepared.summands.push((product, up));
+            }
         }
     }
     let bias = job.bias.map(|b| secret(mpc, b)).transpose()?;

@@ -49,6 +49,7 @@ pub(crate) fn complete(parts: Parts) -> Result<Plan> {
         return Err(Error::plan("the batch size is 0"));
     }
     check_references(&nodes, inputs.len(), constants.len())?;
+    check_crew(&nodes)?;
     let formats = nodes.iter().filter_map(|n| n.frac).chain(inputs.iter().filter_map(|i| i.frac));
     if let Some(frac) = formats.into_iter().find(|f| !(1..=MAX_PRODUCT_FRAC).contains(f)) {
         let reason =
@@ -160,6 +161,24 @@ fn check_references(nodes: &[PlanNode], inputs: usize, constants: usize) -> Resu
         };
         if !known || node.inputs.iter().any(|&x| x >= i) {
             return Err(Error::plan(format!("node `{}` needs what comes after it", node.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that all exchanges of machines are among as many.
+fn check_crew(nodes: &[PlanNode]) -> Result<()> {
+    let sizes = nodes.iter().filter_map(|node| match &node.op {
+        Op::Crew { size, .. } => Some((node, *size)),
+        Op::Linear(l) => l.scattered.map(|size| (node, size)),
+        _ => None,
+    });
+    let mut first = None;
+    for (node, size) in sizes {
+        let wanted = *first.get_or_insert(size);
+        if wanted != size {
+            let reason = format!("it is for a crew of {size} machines, and others of {wanted}");
+            return Err(Error::Node { node: node.name.clone(), reason });
         }
     }
     Ok(())

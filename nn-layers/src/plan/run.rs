@@ -13,6 +13,7 @@ use ring_arith::Shape;
 
 use self::guard::Guard;
 use super::{Observer, Plan, StepInfo, shapes};
+use crate::crew::{Alone, Crew};
 use crate::graph::{Op, Sizes};
 use crate::ops;
 use crate::{Error, Result};
@@ -67,7 +68,24 @@ impl Plan {
         inputs: &[Operand<P>],
         observer: &mut dyn Observer,
     ) -> Result<Vec<SecretTensor<P>>> {
-        self.run_watched(mpc, weights, inputs, observer, &mut ())
+        self.run_in_crew(mpc, &mut Alone, weights, inputs, observer)
+    }
+
+    /// [`Plan::run`] by the machines of each party together, each in a session with the same machines of the others: for
+    /// the step of a training whose [`crate::train::TrainOptions::crew`] is their number. All machines call it alike.
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Plan`] if the plan is for another number of machines, before anything is sent;
+    /// [`Error::Crew`] if a machine is missing.
+    pub fn run_in_crew<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        crew: &mut dyn Crew<P::Engine>,
+        weights: &[Operand<P>],
+        inputs: &[Operand<P>],
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<SecretTensor<P>>> {
+        self.in_profile(mpc, |mpc| self.run_steps((mpc, crew), weights, inputs, observer, &mut ()))
     }
 
     /// [`Plan::run`] with a guard over the values of [`Plan::guarded`]. It also returns a word for each of
@@ -143,7 +161,9 @@ impl Plan {
         observer: &mut dyn Observer,
         watch: &mut dyn Watch<P>,
     ) -> Result<Vec<SecretTensor<P>>> {
-        self.in_profile(mpc, |mpc| self.run_steps(mpc, weights, inputs, observer, watch))
+        self.in_profile(mpc, |mpc| {
+            self.run_steps((mpc, &mut Alone), weights, inputs, observer, watch)
+        })
     }
 
     /// Does something in the profile that the plan was made for.
@@ -157,13 +177,14 @@ impl Plan {
 
     fn run_steps<P: Protocol>(
         &self,
-        mpc: &mut P,
+        (mpc, crew): (&mut P, &mut dyn Crew<P::Engine>),
         weights: &[Operand<P>],
         inputs: &[Operand<P>],
         observer: &mut dyn Observer,
         watch: &mut dyn Watch<P>,
     ) -> Result<Vec<SecretTensor<P>>> {
         let (sizes, shapes) = self.check_operands(weights, inputs)?;
+        self.check_crew(crew.size())?;
         let mut values = self.given(mpc, weights, inputs, sizes)?;
         let mut kept: Vec<_> = self.nodes.iter().map(|_| None).collect();
         for (index, group) in self.steps.iter().enumerate() {
@@ -183,7 +204,9 @@ impl Plan {
             let begun = Instant::now();
             watch.begins(group, &shapes);
             let sums = |node: usize| watch.sums(node);
-            let results = exec::run(self, mpc, group, (&values, &kept), (sizes, &shapes), &sums)?;
+            let values_and_kept = (&values[..], &kept[..]);
+            let results =
+                exec::run(self, (mpc, crew), group, values_and_kept, (sizes, &shapes), &sums)?;
             for (&i, made) in group.iter().zip(results) {
                 self.check_result(i, &made.value, &shapes[i])?;
                 watch.made(mpc, i, &made, &values)?;
@@ -199,6 +222,27 @@ impl Plan {
             None => Err(Error::plan("a result was not computed")),
         };
         self.outputs.iter().map(result).collect()
+    }
+
+    /// The number of machines of each party that run the plan together.
+    pub fn crew(&self) -> usize {
+        let sizes = self.nodes.iter().filter_map(|node| match &node.op {
+            Op::Crew { size, .. } => Some(*size),
+            Op::Linear(l) => l.scattered,
+            _ => None,
+        });
+        sizes.max().unwrap_or(1)
+    }
+
+    /// Refuses another number of machines than the plan is for.
+    fn check_crew(&self, size: usize) -> Result<()> {
+        let wanted = self.crew();
+        if wanted == size {
+            return Ok(());
+        }
+        Err(Error::plan(format!(
+            "it is a step of {wanted} machines of each party, and this crew has {size}"
+        )))
     }
 
     /// Checks the caller's arguments; returns the sizes and the shapes of all values.

@@ -164,7 +164,9 @@ fn is_local(plan: &Plan, node: usize) -> bool {
     let frac = |i: usize| plan.fracs[operand(i)];
     match &plan.nodes[node].op {
         op if op.info().moves_elements => true,
-        Op::SumPool(_)
+        // Said inside the party.
+        Op::Crew { .. }
+        | Op::SumPool(_)
         | Op::Binary(Binary::Add | Binary::Sub)
         | Op::Reduce { kind: Reduce::Sum, .. } => true,
         Op::Cast => plan.fracs[node] >= frac(0),

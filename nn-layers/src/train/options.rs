@@ -31,6 +31,11 @@ pub struct TrainOptions {
     /// has an update's cost only where it is the last of these. The gradients are tensors of the state.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: u32,
+    /// The machines of each party that train together: 1 or more, a divisor of the batch. Machine `r` of `crew` has rows
+    /// `r, r + crew, ..` of each batch, and its stretches of the optimiser's tensors. Batch normalisations take the
+    /// machine's rows; running statistics are those of machine 0. Dropouts draw for each machine.
+    #[serde(skip_serializing_if = "is_one_machine")]
+    pub crew: usize,
     /// Differential privacy of the rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
@@ -56,6 +61,10 @@ const MOST_ACCUMULATED: u32 = 256;
 const LEAST_GRADIENT: u32 = 16;
 const MOST_GRADIENT: u32 = 30;
 
+fn is_one_machine(count: &usize) -> bool {
+    *count == 1
+}
+
 fn is_one(count: &u32) -> bool {
     *count == 1
 }
@@ -69,6 +78,7 @@ impl Default for TrainOptions {
             largest_rate: 0.1,
             clip: None,
             accumulate: 1,
+            crew: 1,
             privacy: None,
             standardize: false,
             seed: 0,
@@ -107,6 +117,12 @@ impl TrainOptions {
     #[must_use]
     pub fn with_accumulate(self, steps: u32) -> Self {
         Self { accumulate: steps, ..self }
+    }
+
+    /// The same by a number of machines of each party.
+    #[must_use]
+    pub fn with_crew(self, machines: usize) -> Self {
+        Self { crew: machines, ..self }
     }
 
     /// The same with clipped gradients and noise.
@@ -173,9 +189,44 @@ impl TrainOptions {
         if self.clip.is_some_and(|norm| !(norm > 0.0 && norm <= 1024.0)) {
             return invalid("the largest norm of gradients is not within 0 to 1024".to_owned());
         }
+        self.check_crew(batch)?;
         self.check_privacy(batch)?;
         self.optimiser.check()?;
         self.loss.check()
+    }
+
+    fn check_crew(&self, batch: usize) -> Result<()> {
+        let machines = self.crew;
+        if machines == 1 {
+            return Ok(());
+        }
+        let invalid = |reason: String| Err(Error::invalid("crew", reason));
+        if machines == 0 || machines > batch || !batch.is_multiple_of(machines) {
+            return invalid(format!(
+                "{machines} machines cannot have as many of {batch} rows each"
+            ));
+        }
+        if self.privacy.is_some() {
+            return invalid(
+                "gradients are clipped example by example and noise is added once, which one machine does: take a crew \
+                 of 1, or leave privacy out"
+                    .to_owned(),
+            );
+        }
+        if self.loss.mixes_rows() {
+            return invalid(
+                "a mean over what a batch's labels count for needs all rows, and each machine has some: take a crew of 1"
+                    .to_owned(),
+            );
+        }
+        if self.optimiser.shares_moments() {
+            return invalid(
+                "second moments of rows of weights need whole rows, and each machine has a stretch: take second moments \
+                 of each weight, or a crew of 1"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     fn check_privacy(&self, batch: usize) -> Result<()> {
@@ -210,9 +261,11 @@ impl TrainOptions {
         privacy.check(batch, self.largest_rate)
     }
 
-    /// The rows whose mean loss an update descends.
+    /// The rows whose mean loss an update descends, for so many of a machine's step.
     pub(super) fn rows(&self, batch: usize) -> f64 {
-        batch as f64 * f64::from(self.accumulate)
+        let machines = self.crew;
+        mutant!("crew: the mean of a machine's rows", machines = 1);
+        batch as f64 * machines as f64 * f64::from(self.accumulate)
     }
 
     /// The formats of a plan, whose gradients have the learning rate as a factor.

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mpc_core::{Protocol, SecretTensor};
-use ring_arith::{Shape, Tensor};
+use mpc_core::{Linear, Protocol, SecretTensor, ShareTensor};
+use ring_arith::{Shape, Tensor, View};
 use serde::Serialize;
 
 use super::graphs::inference;
@@ -164,9 +164,39 @@ impl TrainPlan {
         Ok((plan, weights))
     }
 
-    /// Rows of a step.
+    /// Rows of a step; of several machines' step those of one machine.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// The places of a machine's rows in a batch of all machines.
+    pub fn rows_of_machine(&self, rank: usize) -> impl Iterator<Item = usize> + use<> {
+        (rank..self.batch * self.options.crew).step_by(self.options.crew)
+    }
+
+    /// A machine's rows of a batch of all machines. Local.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if a tensor has not a row for each.
+    pub fn batch_of_machine<P: Protocol>(
+        &self,
+        mpc: &P,
+        rank: usize,
+        batch: &[P::Share],
+    ) -> Result<Vec<P::Share>> {
+        let rows = self.batch * self.options.crew;
+        let mut own = Vec::with_capacity(batch.len());
+        for share in batch {
+            if share.shape().dims().first() != Some(&rows) || rank >= self.options.crew {
+                let (shape, machines) = (share.shape(), self.options.crew);
+                return Err(Error::plan(format!(
+                    "machine {rank} of {machines} takes its rows of {rows}, not of {shape:?}"
+                )));
+            }
+            let view = View::Slice { axis: 0, start: rank, end: rows, step: self.options.crew };
+            own.push(mpc.linear(&Linear::View(&view), share)?);
+        }
+        Ok(own)
     }
 
     /// The training options.

@@ -136,10 +136,16 @@ impl TrainRequest {
         &self.0.options
     }
 
-    /// The network. Its secret tensors are parameters whose numbers are zeros here.
+    /// The network for the rows of one machine. Its secret tensors are parameters whose numbers are zeros here.
     pub(super) fn network(&self) -> Result<Graph> {
         let record = &self.0;
-        let mut graph = Graph::new(record.batch);
+        let machines = record.options.crew;
+        if machines > 1 && !record.any_batch {
+            let reason = "the network is written for one batch size, and each machine has a part of it: write what \
+                          depends on it with Dim::Batch";
+            return Err(Error::invalid("crew", reason));
+        }
+        let mut graph = Graph::new(record.batch / machines);
         graph.any_batch = record.any_batch;
         let mut places: Vec<ValueId> = Vec::with_capacity(record.nodes.len());
         let mut folded = 0;
@@ -284,7 +290,9 @@ impl Record {
                 Op::Input(_) | Op::Constant(_) => {
                     return refused("it takes an input or a tensor that is not there");
                 }
-                Op::Parameter(_) | Op::Linear(_) => return refused("only the planner makes these"),
+                Op::Parameter(_) | Op::Linear(_) | Op::Crew { .. } => {
+                    return refused("only the planner makes these");
+                }
                 _ => {}
             }
             let given = matches!(node.op, Op::Input(_) | Op::Constant(_));

@@ -136,7 +136,7 @@ impl Placed {
             }
             Self::Adam { adam, inputs } => adam.limit(inputs, most)?,
         };
-        let factor = clip::clip_factor(graph, &grads, &limit)?;
+        let factor = clip::clip_factor(graph, &grads, &limit, options.crew)?;
         let mut clipped = vec![];
         for (&(weight, _), grad) in parameters.iter().zip(grads) {
             let product = Op::Binary(Binary::Mul);

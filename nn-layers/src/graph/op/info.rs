@@ -4,7 +4,7 @@ mod functions;
 
 use std::ops::RangeInclusive;
 
-use super::{Dim, LinearFinish, LinearMap, Op};
+use super::{CrewOp, Dim, LinearFinish, LinearMap, Op};
 
 /// The exactness of an operation's result on shares, for the operands that are there.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -357,6 +357,19 @@ impl Op {
                     .work(Sum)
                     .gradient(Undefined)
                     .results(0.0, 1.0)
+            }
+            Self::Crew { op, .. } => {
+                let name = match op {
+                    CrewOp::SumScattered => "crew-sum-scattered",
+                    CrewOp::Stretch => "crew-stretch",
+                    CrewOp::Gather(_) => "crew-gather",
+                    CrewOp::Sum => "crew-sum",
+                    CrewOp::First => "crew-first",
+                };
+                let sums = matches!(op, CrewOp::SumScattered | CrewOp::Sum);
+                let info = OpInfo::view(name, Combined).gradient(Undefined);
+                let work = if sums { Sum } else { Move };
+                OpInfo { moves_elements: !sums, fills_words: sums, work, ..info }
             }
         }
     }

@@ -37,6 +37,23 @@ pub struct BatchNorm {
     pub momentum: f64,
 }
 
+/// An exchange among the machines of each party that train together. A stretch is the part of a value's elements that one
+/// machine keeps, all as one axis: `ceil(n / size)` of `n` elements, of which the last ones may be zeros that fill it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CrewOp {
+    /// The machine's stretch of the sum of all machines' values.
+    SumScattered,
+    /// The machine's stretch of a value that all machines have.
+    Stretch,
+    /// The value of this shape of which each machine has its stretch.
+    Gather(Vec<usize>),
+    /// The sum of all machines' values.
+    Sum,
+    /// The value of machine 0.
+    First,
+}
+
 /// A linear map of a value by a weight, with the operations fused to it. Operands: the value, the weight, and
 /// the bias and the residual if there are any. A value and a weight for each further map follow, and for
 /// [`LinearFinish::Mask`] the mask of the result.
@@ -55,13 +72,17 @@ pub struct Linear {
     pub more: Vec<LinearMap>,
     /// The operation that ends the map, applied to the sum.
     pub finish: LinearFinish,
+    /// The number of machines whose sums of maps are added up before the truncation, each of which gets its stretch: see
+    /// [`CrewOp::SumScattered`]. A residual is added to the stretch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scattered: Option<usize>,
 }
 
 impl Linear {
     /// One map, truncated.
     pub fn new(map: LinearMap) -> Self {
         let (bias, residual, finish) = (false, false, LinearFinish::Truncate);
-        Self { map, bias, residual, more: Vec::new(), finish }
+        Self { map, bias, residual, more: Vec::new(), finish, scattered: None }
     }
 
     /// Number of operands.

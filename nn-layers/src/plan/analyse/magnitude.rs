@@ -332,6 +332,7 @@ impl Plan {
             Op::Cast | Op::Mask | Op::MaxPool(_) | Op::Lookup => x,
             &Op::Lrn { beta, bias, .. } if bias > 0.0 && beta >= 0.0 => x * bias.powf(-beta),
             op if op.info().moves_elements => x,
+            Op::Crew { size, .. } => x * *size as f64,
             op => op.info().most(),
         }
     }

@@ -270,7 +270,13 @@ impl Plan {
             Work::Move => (MOVED, made),
             // A few numbers for each unit are small compared with the operands.
             Work::Sum => (MOVED, taken),
-            Work::Product => (PRODUCT, made.saturating_add(taken)),
+            Work::Product => {
+                let machines = match op {
+                    Op::Linear(l) => l.scattered.unwrap_or(1) as u64,
+                    _ => 1,
+                };
+                (PRODUCT, made.saturating_mul(machines).saturating_add(taken))
+            }
             Work::Select => (COMPARED, made),
             Work::Tournament => (COMPARED, taken),
             Work::Function => (FUNCTION, made.max(taken)),

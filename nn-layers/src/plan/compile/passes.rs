@@ -5,6 +5,7 @@ mod absorb;
 mod balance;
 mod channels;
 mod convs;
+mod crew;
 mod formats;
 pub(crate) mod lower;
 mod masks;
@@ -33,6 +34,9 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     pools::pool_before_relu(graph)?;
     products::to_linear(graph);
     residual::fuse_sums(graph)?;
+    if crew::fuse_scattered(graph)? {
+        residual::fuse_sums(graph)?;
+    }
     residual::fuse_relu(graph);
     formats::round_weights(graph)?;
     convs::crop_kernels(graph)?;

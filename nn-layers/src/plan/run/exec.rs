@@ -3,6 +3,7 @@
 use mpc_core::{Format, Operand, Protocol, SecretTensor, Sums, functions as f, provided};
 use ring_arith::{Shape, View};
 
+use crate::crew::{Alone, Crew};
 use crate::graph::{Binary, LinearMap, Op, ResultFormat, Sizes, Unary, infer};
 use crate::ops::{self, clip, functions, linear};
 use crate::plan::{Plan, PlanNode};
@@ -41,7 +42,7 @@ impl<P: Protocol> Made<P> {
 /// Runs a step's nodes; several at once are linear layers or truncations.
 pub(crate) fn run<'a, P: Protocol>(
     plan: &Plan,
-    mpc: &mut P,
+    (mpc, crew): (&mut P, &mut dyn Crew<P::Engine>),
     group: &[usize],
     (values, kept): (&Values<P>, &KeptValues<P>),
     (sizes, shapes): (Sizes, &[Shape]),
@@ -49,8 +50,13 @@ pub(crate) fn run<'a, P: Protocol>(
 ) -> Result<Vec<Made<P>>> {
     let first = &plan.nodes[group[0]];
     if matches!(first.op, Op::Linear(_)) {
-        return linears(plan, mpc, group, (values, kept), shapes, sums)
+        return linears(plan, (mpc, crew), group, (values, kept), shapes, sums)
             .map_err(|e| e.at(&first.name));
+    }
+    if let Op::Crew { op, .. } = &first.op {
+        let x = ops::secret(mpc, value(values, first.inputs[0])?)?;
+        let made = ops::crew::exchange(mpc, crew, &x, op, &shapes[group[0]]);
+        return Ok(vec![made.map_err(|e| e.at(&first.name))?.into()]);
     }
     if first.op == Op::Cast {
         let values = casts(plan, mpc, group, values).map_err(|e| e.at(&first.name))?;
@@ -76,7 +82,7 @@ pub(crate) fn run<'a, P: Protocol>(
 
 fn linears<'a, P: Protocol>(
     plan: &Plan,
-    mpc: &mut P,
+    (mpc, crew): (&mut P, &mut dyn Crew<P::Engine>),
     group: &[usize],
     (values, kept): (&Values<P>, &KeptValues<P>),
     shapes: &[Shape],
@@ -118,9 +124,10 @@ fn linears<'a, P: Protocol>(
             frac: plan.target(i),
             mode: plan.modes[i],
             sums: sums(i),
+            scattered: l.scattered.is_some(),
         });
     }
-    let made = linear::run(mpc, &jobs)?.into_iter();
+    let made = linear::run(mpc, crew, &jobs)?.into_iter();
     let kept = |positive: Option<P::Bits>| positive.map(Kept::Positive);
     Ok(made.map(|m| Made::new(m.value, kept(m.positive), m.sums)).collect())
 }
@@ -271,6 +278,7 @@ impl<P: Protocol> Step<'_, P> {
             | Op::MatMul { .. }
             | Op::Cast
             | Op::Confine(_)
+            | Op::Crew { .. }
             | Op::Dot(_)
             | Op::Normalize { .. } => Err(mixed()),
             Op::BatchNorm(_) | Op::Dropout(_) => {
@@ -354,7 +362,7 @@ impl<P: Protocol> Step<'_, P> {
         let frac = ops::product_frac(ops::frac_of(x), ops::frac_of(weight), self.target);
         let maps = vec![linear::Map { map, x, weight }];
         let job = linear::LinearJob { sums: self.sums, ..linear::LinearJob::new(maps, frac) };
-        let made = ops::only(linear::run(mpc, &[job])?)?;
+        let made = ops::only(linear::run(mpc, &mut Alone, &[job])?)?;
         Ok(Made::new(made.value, None, made.sums))
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::running_statistics;
+use super::{crew, running_statistics};
 use crate::graph::norm::{Expanded, Running};
-use crate::graph::{Binary, Format, Graph, Op, ValueId};
+use crate::graph::{Binary, CrewOp, Format, Graph, Op, ValueId};
 use crate::plan::compile::passes;
 use crate::train::options::TrainOptions;
 use crate::train::privacy::gradients::noisy_gradients;
@@ -61,13 +61,25 @@ pub(in crate::train) fn step_graph(
         let grads = graph.gradients_with(&norms, output, seed, &parameters)?;
         parameters.iter().copied().zip(grads).collect()
     };
+    let machines = options.crew;
+    let pairs = if machines > 1 { crew::scattered(&mut graph, machines, &pairs)? } else { pairs };
     let mut updates = if options.accumulate > 1 {
         accumulated(&mut graph, options, &optimiser, &pairs, full)?
     } else {
         optimiser.update(&mut graph, options, &pairs, full)?
     };
+    if machines > 1 {
+        updates = crew::gathered(&mut graph, machines, &parameters, updates)?;
+    }
     for norm in &running {
-        updates.extend(running_statistics::follow(&mut graph, norm)?);
+        for (name, value) in running_statistics::follow(&mut graph, norm)? {
+            // As PyTorch's, which takes those of the first machine.
+            let value = match machines {
+                1 => value,
+                _ => crew::exchange(&mut graph, machines, CrewOp::First, value)?,
+            };
+            updates.push((name, value));
+        }
     }
     let followed = forward.running_statistics(|_| true);
     let own = forward.parameters().into_iter().filter(|id| !followed.contains(id));
@@ -79,7 +91,10 @@ pub(in crate::train) fn step_graph(
         graph.output(name, *value);
     }
     for metric in &options.metrics {
-        let value = metric.value(&mut graph, output, labels, &parts, &options.loss)?;
+        let mut value = metric.value(&mut graph, output, labels, &parts, &options.loss)?;
+        if machines > 1 {
+            value = crew::exchange(&mut graph, machines, CrewOp::Sum, value)?;
+        }
         graph.output(metric.name(), value);
     }
     // A batch's tensors come first, then the inputs that a step adds to them.
@@ -102,7 +117,8 @@ fn accumulated(
     let mut totals = vec![];
     let mut sums = vec![];
     for &(weight, grad) in pairs {
-        let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
+        let parameter = graph.parameter_behind(weight);
+        let constant = graph.start_of(parameter).ok_or_else(|| Error::plan("not a parameter"))?;
         let name = format!("{}.gradient", constant.name);
         let shape = graph.shape(weight);
         let zeros = HostTensor::new(shape.dims(), vec![0.0; shape.len()])?;

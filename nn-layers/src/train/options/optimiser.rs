@@ -79,6 +79,11 @@ impl Optimiser {
         }
     }
 
+    /// True if several weights share a second moment.
+    pub(in crate::train) fn shares_moments(&self) -> bool {
+        matches!(self, Self::Adam(adam) if adam.second == Second::Row)
+    }
+
     /// True if some steps leave out a part that others compute.
     pub(in crate::train) fn varies(&self) -> bool {
         matches!(self, Self::Adam(adam) if adam.every > 1)

@@ -131,6 +131,7 @@ fn noisy_product(
         residual: true,
         more: vec![],
         finish: LinearFinish::Truncate,
+        scattered: None,
     };
     add(graph, NOISY, Op::Linear(linear), &operands)
 }

@@ -61,7 +61,7 @@ impl TrainPlan {
     ) -> Result<Vec<SecretTensor<P>>> {
         let step = step.into();
         let variant = self.variant(step);
-        let inputs = self.inputs(mpc, batch, step, noise)?;
+        let inputs = self.inputs(mpc, batch, (step, 0), noise)?;
         let weights = variant.operands(state.operands());
         let results = variant.plan.run(mpc, &weights, &inputs, observer)?;
         Ok(variant.settle(state, results))

@@ -3,6 +3,7 @@
 use mpc_core::{Operand, Protocol, PublicTensor, SecretTensor, SplitMix64};
 use ring_arith::{Engine, Shape};
 
+use crate::crew::Crew;
 use crate::host::encode;
 use crate::plan::Observer;
 use crate::train::options::optimiser::Optimiser;
@@ -31,6 +32,34 @@ impl TrainPlan {
         self.step_with_noise(mpc, state, batch, step, noise, observer)
     }
 
+    /// [`TrainPlan::step`] by the machines of each party together: this machine's part of it, on its rows of the batch
+    /// ([`TrainPlan::batch_of_machine`]) and its state. Each machine is in a session with the same machines of the other
+    /// parties. Afterwards all have the same weights and metrics, and each its stretch of the optimiser's tensors.
+    ///
+    /// # Cost
+    /// Between the parties that of one machine's step on the whole batch. Inside a party each machine sends
+    /// `24 (size - 1) / size` bytes a weight, and 32 where its gradient is a sum without a product.
+    ///
+    /// # Errors
+    /// As [`TrainPlan::step`]; [`Error::Plan`] if the crew has not as many machines as the options say, and
+    /// [`Error::Crew`] if one is missing.
+    pub fn step_in_crew<P: Protocol>(
+        &self,
+        mpc: &mut P,
+        crew: &mut dyn Crew<P::Engine>,
+        state: &mut State<P>,
+        batch: &[Operand<P>],
+        step: impl Into<Step>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<SecretTensor<P>>> {
+        let step = step.into();
+        let variant = self.variant(step);
+        let inputs = self.inputs(mpc, batch, (step, crew.rank()), vec![])?;
+        let weights = variant.operands(state.operands());
+        let results = variant.plan.run_in_crew(mpc, crew, &weights, &inputs, observer)?;
+        Ok(variant.settle(state, results))
+    }
+
     /// [`TrainPlan::step`] with a guard over every product of the step. It also returns a word for each name of
     /// [`TrainPlan::guarded`]. The word is 0 unless values of that layer, or of its gradient, have left the
     /// range in which arithmetic is right. All parties know the seed.
@@ -49,22 +78,28 @@ impl TrainPlan {
         seed: u64,
         observer: &mut dyn Observer,
     ) -> Result<(Vec<SecretTensor<P>>, SecretTensor<P>)> {
+        if self.options.crew > 1 {
+            let reason = "a guard computes products a second time on one machine, and gradients are sums over several: \
+                          take TrainPlan::step_in_crew";
+            return Err(Error::invalid("crew", reason));
+        }
         if self.options.privacy.is_some() {
             let reason = "a guard tells exactly whether rows left the range, which no noise protects: take \
                           TrainPlan::step";
             return Err(Error::invalid("privacy", reason));
         }
         let variant = self.variant(step);
-        let inputs = self.inputs(mpc, batch, step, vec![])?;
+        let inputs = self.inputs(mpc, batch, (step, 0), vec![])?;
         let weights = variant.operands(state.operands());
         let plan = variant.plan.clone().with_guard(true);
         let (results, left) = plan.run_guarded(mpc, &weights, &inputs, seed, observer)?;
         Ok((variant.settle(state, results), left))
     }
 
-    /// The names of the values that the guard of a step watches, in its order; none of a training with [`crate::train::Privacy`].
+    /// The names of the values that the guard of a step watches, in its order; none of a training with
+    /// [`crate::train::Privacy`] or by several machines.
     pub fn guarded(&self, step: Step) -> Vec<String> {
-        if self.options.privacy.is_some() {
+        if self.is_unguarded() {
             return vec![];
         }
         let plan = self.variant(step).plan.clone().with_guard(true);
@@ -75,15 +110,19 @@ impl TrainPlan {
     pub fn most_guarded(&self) -> usize {
         let all = [Some(&self.full), self.light.as_ref()].into_iter().flatten();
         let counts = all.map(|variant| variant.plan.clone().with_guard(true).guarded().len());
-        if self.options.privacy.is_some() { 0 } else { counts.max().unwrap_or(0) }
+        if self.is_unguarded() { 0 } else { counts.max().unwrap_or(0) }
     }
 
-    /// A batch, the public numbers of a step and its noise.
+    fn is_unguarded(&self) -> bool {
+        self.options.privacy.is_some() || self.options.crew > 1
+    }
+
+    /// A batch, the public numbers of a step at a machine, and its noise.
     pub(super) fn inputs<P: Protocol>(
         &self,
         mpc: &P,
         batch: &[Operand<P>],
-        step: Step,
+        (step, rank): (Step, usize),
         noise: Vec<Operand<P>>,
     ) -> Result<Vec<Operand<P>>> {
         self.check_batch(batch.len())?;
@@ -96,7 +135,7 @@ impl TrainPlan {
             let words = mpc.engine().upload(words)?;
             inputs.push(Operand::Public(PublicTensor::new(words, frac)));
         }
-        for mask in self.masks(step)? {
+        for mask in self.masks(step, rank)? {
             let words = mpc.engine().upload(encode(&mask, 0)?)?;
             inputs.push(Operand::Public(PublicTensor::new(words, 0)));
         }
@@ -104,8 +143,8 @@ impl TrainPlan {
         Ok(inputs)
     }
 
-    /// The masks of a step's dropouts: zeros and ones, from the options' seed and the step's number.
-    fn masks(&self, step: Step) -> Result<Vec<HostTensor>> {
+    /// The masks of a step's dropouts at a machine: zeros and ones, from the options' seed and the step's number.
+    fn masks(&self, step: Step, rank: usize) -> Result<Vec<HostTensor>> {
         if self.dropouts.is_empty() {
             return Ok(vec![]);
         }
@@ -117,7 +156,7 @@ impl TrainPlan {
         let first = shapes.len() - self.dropouts.len();
         let mut masks = vec![];
         for (i, (part, shape)) in self.dropouts.iter().zip(&shapes[first..]).enumerate() {
-            let place = u64::from(number) << 32 | i as u64;
+            let place = u64::from(number) << 32 | (rank as u64) << 20 | i as u64;
             // Seeds that are near each other give streams that are not.
             let mut coins = SplitMix64::new(self.options.seed ^ SplitMix64::new(place).next_u64());
             let limit = (part * f64::from(64).exp2()) as u64;
@@ -212,7 +251,7 @@ impl TrainPlan {
         for value in self.public(step)? {
             inputs.push(HostTensor::new([1], vec![value])?);
         }
-        inputs.extend(self.masks(step)?);
+        inputs.extend(self.masks(step, 0)?);
         inputs.extend_from_slice(noise);
         Ok(inputs)
     }

@@ -1,6 +1,7 @@
 //! The limit of the norm of all gradients together.
 
-use crate::graph::{Binary, Dim, Format, Graph, Op, Unary, ValueId};
+use crate::graph::{Binary, CrewOp, Dim, Format, Graph, Op, Unary, ValueId};
+use crate::train::graphs::crew::exchange;
 use crate::{Error, HostTensor, Result};
 
 /// Fraction bits of squared norms and of second moments, the most that an inverse root takes.
@@ -25,8 +26,13 @@ pub(super) enum Limit {
 }
 
 /// The factor by which gradients are multiplied so that the norm of all of them is at most `limit`; the gradients are
-/// those of the batch's mean loss times a factor of the limit.
-pub(super) fn clip_factor(graph: &mut Graph, grads: &[ValueId], limit: &Limit) -> Result<ValueId> {
+/// those of the batch's mean loss times a factor of the limit. Several machines each have their stretches of them.
+pub(super) fn clip_factor(
+    graph: &mut Graph,
+    grads: &[ValueId],
+    limit: &Limit,
+    machines: usize,
+) -> Result<ValueId> {
     let mut total: Option<ValueId> = None;
     for &grad in grads {
         let norm = norm_squared(graph, Format::Fixed(SQUARES), "clip", grad, 1)?;
@@ -40,7 +46,10 @@ pub(super) fn clip_factor(graph: &mut Graph, grads: &[ValueId], limit: &Limit) -
             None => norm,
         });
     }
-    let total = total.ok_or_else(|| Error::invalid("clip", "there are no gradients"))?;
+    let mut total = total.ok_or_else(|| Error::invalid("clip", "there are no gradients"))?;
+    if machines > 1 {
+        total = exchange(graph, machines, CrewOp::Sum, total)?;
+    }
     // A norm that is too small for its square would stop the training.
     let least = graph.public("clip.least", HostTensor::scalar(LEAST_NORM));
     let total =

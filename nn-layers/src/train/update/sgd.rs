@@ -26,7 +26,9 @@ impl Sgd {
         let plain = self.decay.is_none() && self.factor.is_none() && options.accumulate == 1;
         let mut updates = vec![];
         for &(weight, grad) in parameters {
-            let constant = graph.start_of(weight).ok_or_else(|| Error::plan("not a parameter"))?;
+            let parameter = graph.parameter_behind(weight);
+            let constant =
+                graph.start_of(parameter).ok_or_else(|| Error::plan("not a parameter"))?;
             let name = constant.name.clone();
             let mut update = Update { graph, name, weight };
             // A bias's gradient is a sum of values that have been rounded before.
@@ -113,13 +115,17 @@ impl Update<'_> {
 
     /// True if the parameter is only ever added.
     fn is_bias(&self) -> bool {
-        let uses = self.graph.nodes.iter().filter(|node| node.inputs.contains(&self.weight));
-        uses.into_iter().all(|node| matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)))
+        let parameter = self.graph.parameter_behind(self.weight);
+        let uses = self.graph.nodes.iter().filter(|node| node.inputs.contains(&parameter));
+        let added = |op: &Op| matches!(op, Op::Binary(Binary::Add | Binary::Sub) | Op::Crew { .. });
+        uses.into_iter().all(|node| added(&node.op))
     }
 
     /// The new value of a parameter that has the format of its gradient: nothing is rounded.
     fn exactly(&mut self, grad: ValueId) -> Result<(String, ValueId)> {
-        self.graph.nodes[self.weight.0].format = Format::Gradient;
+        for value in [self.weight, self.graph.parameter_behind(self.weight)] {
+            self.graph.nodes[value.0].format = Format::Gradient;
+        }
         let step = self.add(Format::Gradient, Op::Cast, &[grad])?;
         let moved = self.add(Format::Gradient, Op::Binary(Binary::Sub), &[self.weight, step])?;
         Ok((self.name.clone(), moved))

@@ -126,7 +126,7 @@ pub(crate) fn scale_linear(graph: &mut Graph, at: ValueId, c: f64) {
 /// with them.
 fn scale_into_next(graph: &mut Graph, at: ValueId) -> Result<bool> {
     let node = &graph.nodes[at.0];
-    let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, more, finish }) =
+    let Op::Linear(Linear { map: LinearMap::Mul, residual: false, bias, more, finish, .. }) =
         node.op.clone()
     else {
         return Ok(false);

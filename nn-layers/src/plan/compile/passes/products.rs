@@ -4,7 +4,8 @@
 use super::lower::whole;
 use crate::Result;
 use crate::graph::{
-    Binary, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, Users, ValueId,
+    Binary, CrewOp, Format, Graph, Linear, LinearFinish, LinearMap, Node, Op, Reduce, Users,
+    ValueId,
 };
 use crate::plan::formats::power_of_two;
 
@@ -112,6 +113,7 @@ pub(crate) fn rounding_layer(
             Op::Reshape(_)
             | Op::Permute(_)
             | Op::Slice { .. }
+            | Op::Crew { op: CrewOp::SumScattered | CrewOp::Stretch, .. }
             | Op::Reduce { kind: Reduce::Sum, .. } => at = node.inputs[0],
             &Op::Scale(c) => {
                 moved += power_of_two(c).filter(|k| *k <= 0)?.unsigned_abs();

@@ -32,11 +32,13 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
         }
         let sum = match (open(x), open(y)) {
             // Sums of gradients may have more fraction bits than either of the products.
-            (Some(linear), Some(more)) => Some(if alike([&node, &linear.1, &more.1]) {
-                add_map(graph, x, [linear, more])?
-            } else {
-                add_residual(graph, x, y)
-            }),
+            (Some(linear), Some(more)) => {
+                Some(if joins([&linear.0, &more.0]) && alike([&node, &linear.1, &more.1]) {
+                    add_map(graph, x, [linear, more])?
+                } else {
+                    add_residual(graph, x, y)
+                })
+            }
             (Some(_), None) => Some(add_residual(graph, x, y)),
             (None, Some(_)) => Some(add_residual(graph, y, x)),
             (None, None) => None,
@@ -47,6 +49,11 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
     }
     graph.sweep();
     Ok(())
+}
+
+/// True if two layers can be one: neither is summed over machines, where the other is not.
+fn joins(layers: [&Linear; 2]) -> bool {
+    layers.iter().all(|layer| layer.scattered.is_none())
 }
 
 /// True if a sum rounds as its two terms do.

@@ -1,4 +1,4 @@
-//! The mutants of the guard and of domains, and the check that notices each.
+//! The mutants of the guard, of domains and of crews, and the check that notices each.
 
 // All of this file is for tests, which may name an engine and a protocol.
 #[cfg(test)]
@@ -26,6 +26,9 @@ const MUTANTS: &[Mutant] = &[
     mutant("domains: the lower end left out", "domains"),
     mutant("domains: the upper end left out", "domains"),
     mutant("domains: numbers near zero allowed", "domains"),
+    mutant("crew: the own stretch alone", "crews"),
+    mutant("crew: the mean of a machine's rows", "crews"),
+    mutant("crew: every stretch is the first", "crews"),
 ];
 
 /// The words that the guard leaves of a graph with one output, by value and caller.
@@ -134,6 +137,7 @@ fn check(name: &str) {
             assert!(found(&graph, &[row(&[large, -large]), row(&[small, small])]));
             assert!(!found(&graph, &[row(&[large, -large]), row(&[8.0, 8.0])]));
         }
+        "crews" => crate::crew::tests::machines_train_like_one(),
         _ => panic!("there is no check `{name}`"),
     }
 }

@@ -89,7 +89,8 @@ impl Updater<'_> {
         weight: ValueId,
         grad: ValueId,
     ) -> Result<(Moved, ValueId)> {
-        let name = self.graph.start_of(weight).map(|constant| constant.name.clone());
+        let parameter = self.graph.parameter_behind(weight);
+        let name = self.graph.start_of(parameter).map(|constant| constant.name.clone());
         let name = name.ok_or_else(|| Error::plan("not a parameter"))?;
         let dims = self.graph.shape(weight).dims().to_vec();
         let grad = self.decayed(options, weight, grad)?;
