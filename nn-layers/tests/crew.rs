@@ -7,8 +7,8 @@ use net::{Metered, Party, Session};
 use nn_layers::crew::{Crew, InProcessCrew};
 use nn_layers::layers::{BatchNorm, Layer};
 use nn_layers::train::{Metric, Optimiser, Privacy, Step, TrainOptions, TrainPlan};
-use nn_layers::{Dim, Graph, Pool, ValueId};
-use ring_arith::{CpuEngine, Engine, Tensor};
+use nn_layers::{Binary, Dim, Graph, Op, Pool, ValueId};
+use ring_arith::{CpuEngine, Engine, Shape, ShapeEngine, Tensor};
 use rss_protocols::{Options, Rss};
 
 use crate::common::training::{labels, perceptron, shared};
@@ -234,4 +234,78 @@ fn machines_of_a_party_train_to_the_last_bit_like_one() {
             }
         }
     }
+}
+
+/// ResNet-8 for pictures of 32 by 32.
+fn resnet(g: &mut Graph, r: &mut Random, x: ValueId) -> ValueId {
+    let kernel =
+        |size: usize, stride: usize| Pool::new([size; 2], [stride; 2]).padded([size / 2; 4]);
+    let mut x = conv(g, r, x, "stem", 16, kernel(3, 1));
+    x = relu(g, x);
+    for (channels, stride) in [(16, 1), (32, 2), (64, 2)] {
+        let name = |part: &str| format!("block {channels} {part}");
+        let y = conv(g, r, x, &name("first"), channels, kernel(3, stride));
+        let y = relu(g, y);
+        let y = conv(g, r, y, &name("second"), channels, kernel(3, 1));
+        let shortcut = match stride {
+            1 => x,
+            _ => conv(g, r, x, &name("shortcut"), channels, kernel(1, stride)),
+        };
+        let sum = g.add(&name("sum"), Op::Binary(Binary::Add), &[y, shortcut]).unwrap();
+        x = relu(g, sum);
+    }
+    let pool = Op::AvgPool { pool: Pool::new([8; 2], [8; 2]), count_border: true };
+    let y = g.add("pool", pool, &[x]).unwrap();
+    let y = flatten(g, y);
+    dense(g, r, y, "fc", 10)
+}
+
+/// The bytes of one step between all parties, and those that one machine sends inside its party; shapes alone.
+fn sent_in_a_step(machines: usize, batch: usize) -> (u64, u64, u64) {
+    let options = TrainOptions::default()
+        .with_largest_rate(RATE)
+        .with_optimiser(Optimiser::sgd(0.9))
+        .with_crew(machines);
+    let plan = planned(batch, &[3, 32, 32], &options, &mut Random(1), resnet).0;
+    let weights: u64 =
+        plan.network_places().iter().map(|&at| plan.state()[at].shape.len() as u64).sum();
+    let mut crews: Vec<_> =
+        (0..3).map(|_| InProcessCrew::new(machines).unwrap().into_iter()).collect();
+    let mut members: Vec<(Session, InProcessCrew<ShapeEngine>)> = vec![];
+    for rank in 0..machines {
+        let sessions = net::in_process::sessions_from_seed(3, 7 + rank as u64);
+        members.extend(sessions.into_iter().zip(&mut crews).map(|(s, c)| (s, c.next().unwrap())));
+    }
+    let member = |(mut session, mut crew): (Session, InProcessCrew<ShapeEngine>)| {
+        let metered = Metered::new(session.transport);
+        let meter = metered.meter();
+        session.transport = Box::new(metered);
+        let mut mpc = Rss::with_options(session, ShapeEngine, Options::default()).unwrap();
+        let zeros = |shape: &Shape| {
+            let words = mpc.engine().upload(Tensor::zeros(shape.clone())).unwrap();
+            mpc.constant(&words).unwrap()
+        };
+        let state = plan.state().iter().map(|spec| zeros(&spec.shape)).collect();
+        let own = plan.batch_shapes().unwrap().iter().map(zeros).collect();
+        let mut state = plan.secret_state(state).unwrap();
+        let own: Vec<Operand<_>> = plan.step_plan().secret_inputs(own);
+        let step = Step::new(0, RATE);
+        plan.step_in_crew(&mut mpc, &mut crew, &mut state, &own, step, &mut ()).unwrap();
+        (meter.bytes_sent(), crew.bytes_sent())
+    };
+    let sent: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = members.into_iter().map(|m| scope.spawn(|| member(m))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let between = sent.iter().map(|(between, _)| between).sum();
+    (between, sent.iter().map(|(_, inside)| *inside).max().unwrap_or(0), weights)
+}
+
+#[test]
+fn a_step_of_resnet_8_sends_as_much_by_two_machines_as_by_one() {
+    let (alone, none, _) = sent_in_a_step(1, 64);
+    let (together, inside, weights) = sent_in_a_step(2, 64);
+    assert_eq!(none, 0);
+    assert!(100 * together <= 102 * alone, "{together} bytes, alone {alone}");
+    assert!(inside <= 24 * weights, "{inside} bytes of {weights} weights");
 }
