@@ -309,3 +309,14 @@ fn a_step_of_resnet_8_sends_as_much_by_two_machines_as_by_one() {
     assert!(100 * together <= 102 * alone, "{together} bytes, alone {alone}");
     assert!(inside <= 24 * weights, "{inside} bytes of {weights} weights");
 }
+
+#[test]
+fn a_step_of_resnet_8_by_two_machines_is_that_of_one_to_the_last_bit() {
+    let options =
+        TrainOptions::default().with_largest_rate(RATE).with_optimiser(Optimiser::sgd(0.9));
+    let [one, two] = [1, 2].map(|machines| {
+        let options = options.clone().with_crew(machines);
+        on_shares(&plan(&options, &[3, 32, 32], resnet, 1), TruncationMode::Exact)
+    });
+    assert!(one.machines[0] == two.machines[0] && one.machines[0] == two.machines[1]);
+}

@@ -33,9 +33,10 @@ pub(crate) fn optimise(graph: &mut Graph) -> Result<()> {
     channels::balance(graph)?;
     pools::pool_before_relu(graph)?;
     products::to_linear(graph);
-    residual::fuse_sums(graph)?;
+    residual::fuse_sums(graph, |_| true)?;
     if crew::fuse_scattered(graph)? {
-        residual::fuse_sums(graph)?;
+        // The others stay as they are in the plan of one machine.
+        residual::fuse_sums(graph, |layer| layer.scattered.is_some())?;
     }
     residual::fuse_relu(graph);
     formats::round_weights(graph)?;

@@ -5,8 +5,8 @@ use crate::Result;
 use crate::graph::eval::elementwise;
 use crate::graph::{Binary, Format, Graph, Linear, LinearFinish, Node, Op, Unary, ValueId};
 
-/// `linear(x) + y`: `y` is added before the truncation.
-pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
+/// `linear(x) + y`: `y` is added before the truncation. For layers that `takes` accepts.
+pub(crate) fn fuse_sums(graph: &mut Graph, takes: impl Fn(&Linear) -> bool) -> Result<()> {
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
         if node.op != Op::Binary(Binary::Add) {
@@ -17,7 +17,10 @@ pub(crate) fn fuse_sums(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let users = graph.users();
-        let open = |v| open_linear(graph, &users, v).map(|(l, node)| (l.clone(), node.clone()));
+        let open = |v| {
+            let found = open_linear(graph, &users, v).filter(|(l, _)| takes(l));
+            found.map(|(l, node)| (l.clone(), node.clone()))
+        };
         if graph.shape(x) != graph.shape(y) {
             let bias = [(x, y), (y, x)].into_iter().find(|&(at, _)| open(at).is_some());
             if let Some((at, bias)) = bias.filter(|&(at, bias)| takes_bias(graph, at, bias)) {
