@@ -186,7 +186,7 @@ def _session():
     import trefoil
 
     if _state.get("mpc") is None or _state["mpc"]._session.closed:
-        _state["mpc"] = trefoil.local(threads=1)
+        _state["mpc"] = trefoil.local(threads=1, check=False)
         _state["mpc"]._session.set_check(True)
     return _state["mpc"]
 

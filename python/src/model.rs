@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use models::onnx::{self, Answers, ImportOptions};
-use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions};
+use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions, Sizes, StateSpec};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{prelude::*, types::PyBytes};
 use trefoil::model::{Program, import};
@@ -28,6 +28,9 @@ enum Source {
     File(std::path::PathBuf),
     Bytes(Arc<[u8]>),
 }
+
+/// A name, dimensions, fraction bits and the axis of positions.
+type State = (String, Vec<usize>, u32, usize);
 
 /// A name, dimensions and whether it consists of integers.
 type Described = (String, Vec<usize>, bool);
@@ -103,6 +106,24 @@ impl Model {
         Ok(self.plan.step_outputs().map(one).collect())
     }
 
+    /// What stays from step to step, as it is before the first one: name, dimensions, fraction bits, and the axis of positions.
+    fn states(&self) -> PyResult<Vec<State>> {
+        let sizes = Sizes { batch: self.plan.fixed_batch().unwrap_or(1), past: 0 };
+        let shapes = self.plan.input_shapes(sizes).map_err(Failure::from)?;
+        let one = |state: &StateSpec| {
+            let StateSpec { input, axis, .. } = *state;
+            let name = self.plan.inputs()[input].name.clone();
+            (name, shapes[input].dims().to_vec(), self.plan.input_frac(input), axis)
+        };
+        Ok(self.plan.states().iter().map(one).collect())
+    }
+
+    /// The positions that a step adds, 0 for a model that keeps nothing, and the most that a text may have.
+    fn positions(&self) -> (usize, Option<usize>) {
+        let new = self.plan.new_positions().unwrap_or(0);
+        (new, self.plan.most_past().map(|past| past + new))
+    }
+
     /// The only batch that the model takes, or None.
     #[getter]
     fn batch(&self) -> Option<usize> {
@@ -115,10 +136,10 @@ impl Model {
         self.plan.weights().iter().map(|spec| spec.shape.len()).sum()
     }
 
-    /// For each input the rows of the smallest table in which it is looked up, if it is.
+    /// For each of [`Model::inputs`] the rows of the smallest table in which it is looked up, if it is.
     #[getter]
     fn table_rows(&self) -> Vec<Option<usize>> {
-        (0..self.plan.inputs().len()).map(|index| self.plan.table_rows(index)).collect()
+        self.plan.step_inputs().map(|index| self.plan.table_rows(index)).collect()
     }
 
     /// The names of the values that a guard over a run checks.
@@ -133,10 +154,10 @@ impl Model {
         self.plan.keeps_examples_apart()
     }
 
-    /// Fraction bits of each input.
+    /// Fraction bits of each of [`Model::inputs`].
     #[getter]
     fn input_fracs(&self) -> Vec<u32> {
-        (0..self.plan.inputs().len()).map(|index| self.plan.input_frac(index)).collect()
+        self.plan.step_inputs().map(|index| self.plan.input_frac(index)).collect()
     }
 
     /// The results for inputs in the clear, in 64-bit floats: flat arrays with their dimensions.

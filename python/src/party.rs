@@ -15,15 +15,14 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use dealt_protocols::Dealt;
 use gpu_kernels::AnyEngine;
 use mpc_core::{
-    Deal, Format, Held, Operand, Plaintext, Protocol, PublicTensor, Released, SecretTensor, Words,
-    functions,
+    Deal, Format, Held, Operand, Plaintext, Protocol, PublicTensor, SecretTensor, Words, functions,
 };
 use net::{Message, Party as Number, Transport};
 use nn_layers::{
     Observer, Plan, StepInfo,
     train::{Step, TrainPlan},
 };
-use ring_arith::{CpuEngine, Engine, Shape, Tensor};
+use ring_arith::{CpuEngine, Engine, EngineTensor, Shape, Tensor};
 use rss_protocols::Rss;
 
 use crate::{
@@ -44,8 +43,8 @@ pub(crate) enum Command {
     Export { id: u64 },
     /// Takes this party's share of a tensor.
     Import { id: u64, format: TensorFormat, held: Held },
-    /// Returns this party's part of a tensor, from which the parties' caller reconstructs it.
-    Release { id: u64 },
+    /// Returns this member's addend of a tensor, for the reference beside the parties.
+    Addend { id: u64 },
     /// The same words with the bound that the caller knows.
     Bound { first: u64, id: u64, bound: f64 },
     /// Runs a plan. With a seed of its signs, a guard checks the run and adds its findings.
@@ -118,8 +117,8 @@ pub(crate) struct Reply {
     pub(crate) opened: Option<Vec<Shown>>,
     /// The party's share of an exported tensor.
     pub(crate) held: Option<Held>,
-    /// The party's part of a released tensor.
-    pub(crate) released: Option<Released>,
+    /// The member's addend of a tensor.
+    pub(crate) addend: Option<Tensor>,
     /// Seconds of a plan's layers.
     pub(crate) layers: Vec<(String, Duration)>,
 }
@@ -127,6 +126,10 @@ pub(crate) struct Reply {
 /// A protocol that a party's thread runs.
 pub(crate) trait Run: Deal {
     fn finish(self) -> Result<()>;
+
+    /// This member's addend of a secret: those of all members, the dealer too, add up to it. Sends nothing, and proves
+    /// nothing: the process has all of them anyway.
+    fn addend(&self, share: &Self::Share) -> mpc_core::Result<Tensor>;
 
     /// Runs a model's plan.
     fn run_plan(
@@ -144,17 +147,42 @@ impl Run for Rss<AnyEngine> {
     fn finish(self) -> Result<()> {
         Ok(self.close()?)
     }
+
+    fn addend(&self, share: &Self::Share) -> mpc_core::Result<Tensor> {
+        Ok(self.engine().download(share.mine())?)
+    }
 }
 
 impl Run for Dealt<AnyEngine> {
     fn finish(self) -> Result<()> {
         Ok(self.close()?)
     }
+
+    fn addend(&self, share: &Self::Share) -> mpc_core::Result<Tensor> {
+        let held = self.hold(&[share])?.into_iter().flatten();
+        let mut words = held.collect::<Vec<_>>().into_iter();
+        let (Some(mask), Some(masked)) = (words.next(), words.next()) else {
+            return Err(mpc_core::Error::unanswered("hold"));
+        };
+        let me = self.me().0;
+        let dealer = self.parties();
+        if me == 0 {
+            let sums = mask.words().iter().zip(masked.words()).map(|(m, x)| m.wrapping_add(*x));
+            return Ok(Tensor::new(mask.shape().clone(), sums.collect())?);
+        }
+        // The dealer has the whole mask, which the parties' addends make too.
+        Ok(if me == dealer { Tensor::zeros(mask.shape().clone()) } else { mask })
+    }
 }
 
 impl Run for Plaintext<CpuEngine> {
     fn finish(self) -> Result<()> {
         Ok(())
+    }
+
+    fn addend(&self, share: &Self::Share) -> mpc_core::Result<Tensor> {
+        let held = self.hold(&[share])?.into_iter().flatten().next();
+        held.ok_or_else(|| mpc_core::Error::unanswered("hold"))
     }
 
     fn run_plan(
@@ -349,11 +377,10 @@ fn obey<P: Run>(
             let shares = mpc.accept(std::slice::from_ref(&format.shape), vec![held])?.into_iter();
             (id, shares.map(|share| SecretTensor::new(share, format.numbers)).collect())
         }
-        Command::Release { id } => {
-            mpc.step("release");
+        Command::Addend { id } => {
             let x = find(table, id)?;
             reply.made.push(TensorFormat::of(&x));
-            reply.released = mpc.release(&[x.share()])?.pop();
+            reply.addend = Some(mpc.addend(x.share())?);
             return Ok(reply);
         }
         Command::Bound { first, id, bound } => (first, vec![find(table, id)?.with_bound(bound)]),

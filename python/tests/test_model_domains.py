@@ -36,14 +36,17 @@ def test_a_model_is_checked_for_what_its_functions_are_not_right_for(mpc, name):
     assert model.check(good) < 1e-2
     with pytest.raises(RangeError, match=f"node `.*`: .*: its operand .* is {message}"):
         model.check(bad)
-    with mpc.check():
-        mpc.run(model, good)
-        with pytest.raises(RangeError, match=message):
-            mpc.run(model, bad)
+    mpc.run(model, good)
+    with pytest.raises(RangeError, match=message):
+        mpc.run(model, bad)
     # The session goes on.
     assert np.allclose(mpc.run(model, good).reveal(), model.evaluate(good), rtol=1e-3, atol=1e-3)
-    # Without the check nothing is said.
-    assert mpc.run(model, bad).reveal().shape == (1, 2)
+    with trefoil.local(check=False) as unchecked:
+        # The parties' guard names the layer too.
+        with pytest.raises(RangeError, match="values of `.*` have left the range of fixed point, or a function's domain"):
+            unchecked.run(model, bad)
+        # Without either nothing is said.
+        assert unchecked.run(model, bad, guard=False).reveal().shape == (1, 2)
 
 
 def test_a_quotient_is_checked_by_its_divisor(mpc):

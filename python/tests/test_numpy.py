@@ -335,6 +335,7 @@ def test_reductions_of_ufuncs_and_outer_forms_are_numpys(mpc, rng):
 
 def test_real_parts_of_a_program_fit_together(mpc, rng):
     x, w, b = (numbers(rng, shape, np.float64) for shape in ((4, 3), (3, 2), (2,)))
+    w /= 2
     secret = mpc.secret(x)
     hidden = np.maximum(secret @ mpc.secret(w) + b, 0)
     p = np.exp(hidden) / np.sum(np.exp(hidden), axis=1, keepdims=True)

@@ -9,7 +9,7 @@ from . import _order, functions, learn, optim, stats
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
 from ._chat import Chat
-from ._conversation import Conversation
+from ._conversation import Conversation, SecretConversation
 from ._errors import Cheated, ConfigError, Error, InputError, PrecisionWarning, RangeError, Refused, RevealError, Unreachable
 from ._model import Model
 from ._run import DataInfo, Join, Progress, Run, RunInfo
@@ -43,6 +43,7 @@ __all__ = [
     "Run",
     "RunInfo",
     "Secret",
+    "SecretConversation",
     "Step",
     "Trainer",
     "Unreachable",

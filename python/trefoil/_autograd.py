@@ -171,9 +171,9 @@ class Tape:
         self._note("bound", [handle], {}, [made])
         return made
 
-    def run(self, model, weights, inputs, guard=None):
-        made = self._session.run(model, weights, inputs, guard)
-        self._note("a model", list(inputs), {}, made)
+    def run(self, model, weights, inputs, guard=None, states=()):
+        made = self._session.run(model, weights, inputs, guard, list(states))
+        self._note("a model", [*inputs, *states], {}, made)
         return made
 
     def _note(self, function, operands, params, made):

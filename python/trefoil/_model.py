@@ -17,7 +17,7 @@ from ._secret import Secret, _INT, _floats, _plain, _whole
 from ._session import FRAC_BITS, local
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -30,6 +30,17 @@ def within_table(name, x, rows):
     outside = np.flatnonzero((places < 0) | (places >= rows))
     if outside.size:
         raise RangeError(f"`{name}`: element {outside[0]} is {places[outside[0]]}; the table has rows 0 to {rows - 1}")
+
+
+def outside_of(names, found):
+    """The values that have left their range by a guard's findings, in words; None if there are none."""
+    outside = [name for name, word in zip(names, found) if word]
+    others = f" and {len(outside) - 1} others" if outside[1:] else ""
+    return f"`{outside[0]}`{others}" if outside else None
+
+
+def _secret(mpc, handle):
+    return Secret(mpc, handle, _INT if handle.frac == 0 else np.dtype(np.float64))
 
 
 class Model:
@@ -210,13 +221,44 @@ class Model:
         InputError
             Naming an input that is missing, or that the model does not have.
         """
-        inputs = self._in_order(inputs, named)
-        if self._own is None or self._own._session.closed:
-            self._own = local(frac_bits=max(8, min(26, self.frac_bits)))
-        outputs = self._run(self._own, inputs, 0)
+        inputs, mpc = self._in_order(inputs, named), self._session()
+        outputs = self._run(mpc, inputs, 0)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        shown = tuple(self._own.reveal(*outputs))
+        shown = tuple(mpc.reveal(*outputs))
         return shown[0] if len(shown) == 1 else shown
+
+    def generate(
+        self, prompt: Sequence[int], new: int = 20, *, stop: Sequence[int] = (), choose: Callable[[np.ndarray], int] | None = None,
+    ) -> list[int]:
+        """Continue a prompt of tokens by three parties in this process: weights, tokens and what the model keeps are secret.
+
+        Parameters
+        ----------
+        prompt : sequence of int
+            At least one token.
+        new : int
+            The most tokens to add.
+        stop : sequence of int
+            Tokens behind which nothing is added.
+        choose : callable, optional
+            For a model made with ``answers="logits"``: from a vector of scores to a token; the highest, unless given.
+
+        Returns
+        -------
+        list of int
+            The tokens that were added.
+
+        Raises
+        ------
+        InputError
+            If the model keeps nothing from step to step.
+
+        Notes
+        -----
+        Where ``stop`` is empty and the model chooses tokens itself, they are shown at the end alone.
+        """
+        with self._session().conversation(self) as text:
+            return text.generate(prompt, new, stop=stop, choose=choose)
 
     def evaluate(self, *inputs: ArrayLike, **named: ArrayLike) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run the model in the clear, in 64-bit floats, which :meth:`infer` approximates.
@@ -256,12 +298,18 @@ class Model:
         """
         inputs = self._in_order(inputs, named)
         want = self.evaluate(*inputs)
-        with local(frac_bits=max(8, min(26, self.frac_bits))) as mpc, mpc.check():
+        with local(frac_bits=max(8, min(26, self.frac_bits))) as mpc:
             outputs = self._run(mpc, inputs, 0)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             got = mpc.reveal(*outputs)
         want = want if isinstance(want, tuple) else (want,)
         return max(float(np.max(np.abs(g - w), initial=0.0)) for g, w in zip(got, want))
+
+    def _session(self):
+        """A local session of the model's own."""
+        if self._own is None or self._own._session.closed:
+            self._own = local(frac_bits=max(8, min(26, self.frac_bits)))
+        return self._own
 
     def _in_order(self, inputs, named):
         """Inputs that are given by name, in the model's order."""
@@ -286,10 +334,46 @@ class Model:
             within_table(name, x, rows)
         return inputs
 
-    def _run(self, mpc, inputs, owner):
-        made = mpc._session.run(self._model, self._weights_of(mpc, owner), self._handles(mpc, inputs, owner))
-        outputs = tuple(Secret(mpc, h, _INT if h.frac == 0 else np.dtype(np.float64)) for h in made)
+    def _run(self, mpc, inputs, owner, guard=True):
+        if self._model.positions()[0]:
+            raise InputError("the model keeps values from step to step: mpc.conversation(model) and model.generate run it")
+        guarded = self._model.guarded() if guard else []
+        made = self._guarded_run(mpc, self._weights_of(mpc, owner), self._handles(mpc, inputs, owner), guarded)
+        outputs = tuple(_secret(mpc, handle) for handle in made)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _first_states(self, mpc, owner):
+        """What stays from step to step, before the first one."""
+        states = []
+        for _, dims, frac, _ in self._model.states():
+            public = mpc._public(np.zeros(dims, np.int64 if frac == 0 else np.float64), frac)
+            (handle,) = mpc._session.input(owner, [public], [dims], [frac])
+            states.append(_secret(mpc, handle))
+        return states
+
+    def _step(self, mpc, inputs, states, owner):
+        """The results of a step, and what stays behind it."""
+        handles, guarded = self._handles(mpc, inputs, owner), self._model.guarded()
+        kept = [state._handle for state in states]
+        made = self._guarded_run(mpc, self._weights_of(mpc, owner), handles, guarded, kept)
+        made = [_secret(mpc, handle) for handle in made]
+        count = len(made) - len(states)
+        return tuple(made[:count]), made[count:]
+
+    def _guarded_run(self, mpc, weights, inputs, guarded, states=()):
+        """The results, and behind them what stays from step to step. A guard checks the values with these names."""
+        if not guarded:
+            return mpc._session.run(self._model, weights, inputs, None, list(states))
+        mpc._guarded += 1
+        made = mpc._session.run(self._model, weights, inputs, mpc._guarded, list(states))
+        (found,) = mpc._session.reveal([made.pop()], None)
+        outside = outside_of(guarded, found)
+        if outside:
+            raise RangeError(
+                f"values of {outside} have left the range of fixed point, or a function's domain; normalise the inputs, or a "
+                f"secret position lies outside of its table"
+            )
+        return made
 
     def _weights_of(self, mpc, owner):
         """The weights in a session, where they are shared once."""

@@ -146,8 +146,8 @@ class Secret:
     Notes
     -----
     Operations return new arrays; a slice is a copy. Moving numbers, sums, and sums and products with public
-    integers cost no communication. A result that leaves its format (``|x| < 2^(62 - frac_bits)``) is
-    wrong without an error: ``with mpc.check():`` finds the place.
+    integers cost no communication. A result that leaves its format (``|x| < 2^(62 - frac_bits)``) raises a
+    :class:`RangeError` in a local session. Elsewhere nobody has the numbers, and it is wrong without an error.
     """
 
     __slots__ = ("_mpc", "_handle", "_dtype", "_grad", "__weakref__")
@@ -450,8 +450,8 @@ class Secret:
 
         Notes
         -----
-        Comparisons and functions made of them cost less. A wrong bound gives wrong results;
-        ``with mpc.check():`` finds it. Nothing is sent.
+        Comparisons and functions made of them cost less. Nothing is sent. Their results are wrong if the bound is;
+        a local session raises a :class:`RangeError` then.
         """
         bound = float(bound)
         if not 0 <= bound < float("inf"):

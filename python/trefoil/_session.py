@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,10 +14,9 @@ from ._errors import ConfigError, InputError
 from ._secret import Secret, _plain, _widest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike, DTypeLike
 
+    from ._conversation import SecretConversation
     from ._model import Model
 
 #: Fraction bits of real numbers unless given: a range of +-2^42 in steps of 2^-20.
@@ -105,6 +103,8 @@ class Mpc:
         self.party: int | None = session.me
         self.parties: int
         self.parties, self._dealers = session.members
+        #: Runs with a guard so far: each has other public signs.
+        self._guarded = 0
 
     def __enter__(self) -> Mpc:
         return self
@@ -223,8 +223,12 @@ class Mpc:
         handle, dtype = self._session.load(os.fspath(path), key)
         return Secret(self, handle, np.dtype(dtype))
 
-    def run(self, model: Model, *inputs: Secret | ArrayLike, owner: int = 0) -> Secret | tuple[Secret, ...]:
-        """Run a model on secret or public inputs, without showing anything.
+    def run(
+        self, model: Model, *inputs: Secret | ArrayLike, owner: int = 0, guard: bool = True,
+    ) -> Secret | tuple[Secret, ...]:
+        """Run a model on secret or public inputs.
+
+        Nothing is shown but, with a guard, the names of layers that have left the range of fixed point.
 
         Parameters
         ----------
@@ -232,12 +236,43 @@ class Mpc:
             Its weights are secret-shared by ``owner`` at the first run in this session.
         *inputs : Secret or array_like
             One for each of the model's inputs.
+        guard : bool
+            Let the parties compare the values of all layers with their range. Without it a result may be wrong without an
+            error where nobody has the numbers. Costs some 5 rounds, and bytes in proportion to the number of layers.
 
         Returns
         -------
         Secret, or a tuple of them if the model has several outputs
+
+        Raises
+        ------
+        RangeError
+            Naming a layer whose values have left their range, or a function's domain.
         """
-        return model._run(self, inputs, owner)
+        return model._run(self, inputs, owner, guard)
+
+    def conversation(self, model: Model, *, owner: int = 0) -> SecretConversation:
+        """Begin a text with a language model that keeps values from step to step, which stay secret.
+
+        Parameters
+        ----------
+        model : Model
+            Its weights are secret-shared by ``owner`` at the first run in this session.
+        owner : int
+            The party that has weights and prompts.
+
+        Returns
+        -------
+        SecretConversation
+
+        Raises
+        ------
+        InputError
+            If the model keeps nothing from step to step.
+        """
+        from ._conversation import SecretConversation
+
+        return SecretConversation(self, model, owner)
 
     # -- looking at the session --------------------------------------------------------------------
 
@@ -250,30 +285,6 @@ class Mpc:
         """
         bytes_, messages, rounds, seconds, steps = self._session.cost()
         return Cost(bytes_, messages, rounds, seconds, tuple(Step(*step) for step in steps))
-
-    @contextmanager
-    def check(self) -> Iterator[Mpc]:
-        """Run the plaintext reference beside the parties, for ``with mpc.check(): ...``.
-
-        On shares no party notices that a number has left the range of its format: the result is wrong.
-        Within this block every call is first made on the numbers themselves. It raises an error where a
-        product, a sum or a promised bound does not hold, or a number lies outside of a function's domain. The layers of
-        models that :meth:`run` runs are checked likewise.
-
-        Raises
-        ------
-        RangeError
-            Naming the operation, the place and the limit.
-
-        Notes
-        -----
-        For local sessions with test data: this process has all shares and adds them up.
-        """
-        self._session.set_check(True)
-        try:
-            yield self
-        finally:
-            self._session.set_check(False)
 
     # -- for Secret and functions ------------------------------------------------------------------
 
@@ -288,7 +299,8 @@ class Mpc:
 
 def local(
     *, parties: int | None = None, engine: str = "auto", frac_bits: int = FRAC_BITS, truncation: str = "default",
-    profile: str = "balanced", security: str = "semi-honest", network: str | None = None, threads: int | None = None,
+    profile: str = "balanced", security: str = "semi-honest", check: bool = True, network: str | None = None,
+    threads: int | None = None,
 ) -> Mpc:
     """Start three parties as threads of this process, or ``parties`` of them and a dealer.
 
@@ -313,6 +325,10 @@ def local(
         ``"semi-honest"``: parties follow the protocol. ``"checked"``: before anything is revealed each party proves to
         both others that its messages were right; a lie ends the session, and the error names two parties of which one
         lied. Truncation is then ``"early"``'s or finer. Not with ``parties``.
+    check : bool
+        Compute every call on the numbers themselves too, and raise a :class:`RangeError` where a product, a sum or a
+        promised bound does not hold, or a number lies outside of a function's domain. On shares no party notices: the
+        result is wrong. Steps of a training that its guard watches are left out. ``False`` saves the time.
     network : str, optional
         ``"lan"`` (1 Gbit/s, 1 ms round trip) or ``"wan"`` (100 Mbit/s, 40 ms): messages take as long as there.
     threads : int, optional
@@ -331,7 +347,8 @@ def local(
     Notes
     -----
     For development and measurements: a process that has all shares keeps nothing secret. The same script
-    runs on three machines with :func:`trefoil.party`.
+    runs on three machines with :func:`trefoil.party`, where nobody has the numbers, so nobody checks them: first run it
+    here on test data.
     """
     _check_frac(frac_bits)
     if threads is not None and operator.index(threads) < 1:
@@ -339,7 +356,7 @@ def local(
     counts = isinstance(parties, (int, np.integer)) and not isinstance(parties, bool) and 2 <= parties <= 16
     if parties is not None and not counts:
         raise ConfigError(f"parties is {parties!r}: 2 to 16 compute with a dealer; leave it out for three without one")
-    session = _trefoil.Session.local(engine, truncation, profile, security, network, threads, parties)
+    session = _trefoil.Session.local(engine, truncation, profile, security, bool(check), network, threads, parties)
     return Mpc(session, frac_bits)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _frozen, _like_torch, _trefoil, functions, optim
 from ._errors import ConfigError, InputError, PrecisionWarning, RangeError
-from ._model import Model, within_table
+from ._model import Model, outside_of, within_table
 from ._progress import bar
 from ._secret import _INT, Secret, _floats, _plain, _whole
 from ._session import local
@@ -222,13 +222,6 @@ def as_torch(state, like):
         name: torch.from_numpy(np.ascontiguousarray(values)).reshape(target[name].shape).to(target[name].dtype)
         for name, values in state.items()
     }
-
-
-def _outside(names, found):
-    """The values that have left their range by a guard's findings, in words; None if there are none."""
-    outside = [name for name, word in zip(names, found) if word]
-    others = f" and {len(outside) - 1} others" if outside[1:] else ""
-    return f"`{outside[0]}`{others}" if outside else None
 
 
 def _shaped(flat):
@@ -550,15 +543,10 @@ class Trainer:
         for at in range(0, arrays[0].shape[0], self.batch_size):
             rows = [given[name][at : at + self.batch_size] for name in before.inputs]
             handles = before._handles(self.mpc, rows, self._owner)
-            made = self.mpc._session.run(before._model, weights, handles, at if guarded else None)
-            if guarded:
-                (found,) = self.mpc._session.reveal([made.pop()], None)
-                outside = _outside(guarded, found)
-                if outside:
-                    raise RangeError(
-                        f"rows {at} to {at + rows[0].shape[0] - 1}: values of {outside} have left the range of fixed point; "
-                        f"normalise the inputs, or a secret position lies outside of its table"
-                    )
+            try:
+                made = before._guarded_run(self.mpc, weights, handles, guarded)
+            except RangeError as error:
+                raise RangeError(f"rows {at} to {at + rows[0].shape[0] - 1}: {error}") from None
             parts.append([Secret(self.mpc, handle, np.dtype(np.float64)) for handle in made])
         given |= {name: np.concatenate(column) for name, column in zip(names, zip(*parts))}
         inputs = self._plan(self.batch_size, True).inputs()
@@ -580,7 +568,7 @@ class Trainer:
         made = self.mpc._session.train_step(training, before, handles, self.steps, rates, bool(guarded))
         state, seen = made[: len(before)], made[len(before) :]
         shown = self.mpc._session.reveal(seen, None) if seen else []
-        outside = _outside(guarded, shown.pop()) if guarded else None
+        outside = outside_of(guarded, shown.pop()) if guarded else None
         if outside:
             raise RangeError(
                 f"step {self.steps}: values of {outside}, or their gradients, have left the range of fixed point, and the step "

@@ -75,7 +75,7 @@ impl Session {
         self.make(py, "model", &ids, |first| Command::Run { first, plan, weights, inputs, guard })
     }
 
-    /// Has the parties make arrays of others, and the reference before them if it runs. `command` gets the number
+    /// Has the parties make arrays of others, and the reference after them if there is one. `command` gets the number
     /// of the first of them.
     pub(super) fn make(
         &self,
@@ -87,8 +87,8 @@ impl Session {
         let mut state = self.lock(py);
         let first = state.number();
         let command = command(first);
-        state.check(py, self, &command, operands)?;
         let replies = state.all(py, self, step, |_| command.clone())?;
+        state.check(py, self, &command, operands)?;
         Ok(self.made(first, &replies))
     }
 
@@ -143,6 +143,35 @@ pub(super) fn with_dealer(parties: usize, settings: Settings) -> Result<Protocol
         return Err(lacks("truncation=\"dither\""));
     }
     Ok(protocol)
+}
+
+/// The inputs of a plan in its order, from those of a step and what stays from step to step.
+pub(super) fn with_states<'py>(
+    plan: &Plan,
+    inputs: Vec<PyRef<'py, Handle>>,
+    states: Vec<PyRef<'py, Handle>>,
+) -> Result<Vec<PyRef<'py, Handle>>> {
+    if plan.states().len() != states.len() {
+        let (wanted, got) = (plan.states().len(), states.len());
+        return Err(Failure::input(format!("{got} states are given; the model keeps {wanted}")));
+    }
+    if let Some((state, handle)) = plan.states().iter().zip(&states).next() {
+        plan.check_past(handle.format.shape.dims().get(state.axis).copied().unwrap_or(0))?;
+    }
+    let mut places: Vec<_> = plan.step_inputs().zip(inputs).collect();
+    places.extend(plan.states().iter().map(|state| state.input).zip(states));
+    places.sort_by_key(|(place, _)| *place);
+    Ok(places.into_iter().map(|(_, handle)| handle).collect())
+}
+
+/// The results of a plan: those of a step, what stays from step to step, and what a guard found.
+pub(super) fn states_last(plan: &Plan, made: Vec<Handle>) -> Vec<Handle> {
+    let order = plan.step_outputs().chain(plan.states().iter().map(|state| state.output));
+    let order: Vec<_> = order.collect();
+    let place = |at: usize| order.iter().position(|&output| output == at).unwrap_or(at);
+    let mut placed: Vec<_> = made.into_iter().enumerate().map(|(at, h)| (place(at), h)).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, handle)| handle).collect()
 }
 
 /// The format of numbers that were encoded.
