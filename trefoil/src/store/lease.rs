@@ -1,4 +1,4 @@
-//! What a client may use in a day, leased from the store in blocks, so that all cells together keep to its limit.
+//! A client's allowance of a day, leased from the store in blocks, so that all cells together keep to its limit.
 //!
 //! A worker takes 1 % of what is left, or what it needs if that is more, and counts down what it has taken. So the store
 //! is asked seldom, and a client is never given more than its limit, whichever cells it asks. A worker that stops gives
@@ -26,7 +26,7 @@ const FOLDER: &str = "days";
 /// An amount that a client may use each day (UTC).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance<'a> {
-    /// What is counted.
+    /// The name of the unit.
     pub what: &'static str,
     pub client: &'a str,
     /// The model, where each counts for itself.
@@ -35,7 +35,7 @@ pub(crate) struct Allowance<'a> {
     pub limit: u64,
 }
 
-/// What this worker has leased and not used.
+/// The amounts that this worker has leased and not used.
 pub(crate) struct Leases {
     ledger: Ledger,
     held: Mutex<Held>,
@@ -128,7 +128,7 @@ impl Leases {
         Ok(())
     }
 
-    /// What is leased today. The counts of days before are forgotten, here and in the store.
+    /// The amounts that are leased today. The counts of days before are forgotten, here and in the store.
     fn today(&self) -> MutexGuard<'_, Held> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let day = (self.today)();

@@ -6,8 +6,8 @@
 //! moment leaves the old version, the new one, or leftovers that are removed later.
 //!
 //! Several workers of a party, its cells, may use one store at once. Manifests and counts are replaced only if they
-//! are still what was read ([`backing`]). A version that is being written or is staged has a claim of its worker, which
-//! ends by itself ([`staging`]): the others leave it alone until then.
+//! are still what was read (`store/backing/`). A version that is being written or is staged has a claim of its worker, which
+//! ends by itself (`store/staging.rs`): the others leave it alone until then.
 //!
 //! The store as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
 //! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
@@ -68,7 +68,7 @@ const MANIFEST: &str = "manifest";
 /// The folder of all names.
 const MODELS: &str = "models";
 
-/// How long a worker's claims hold, unless it says otherwise.
+/// The time for which a worker's claims hold, unless it says otherwise.
 const HOLD: Duration = Duration::from_secs(3600);
 
 /// Shares that one server has to itself, or several workers of a party together.

@@ -28,7 +28,7 @@ const CHANGES: &str = "changes";
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Who uses a store.
+/// A user of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Worker {
@@ -96,8 +96,8 @@ impl Store {
         Ok(found.and_then(|object| parse_sealed(&object.bytes).ok()))
     }
 
-    /// True if this worker may finish or undo a version that is staged: it has staged it itself, or whoever did had its
-    /// time.
+    /// True if this worker may finish or undo a version that is staged: it has staged it itself, or the claim
+    /// of the one that did is over.
     pub(super) fn is_ours(&self, name: &str, version: Id) -> Result<bool> {
         let claim = self.claim_on(name, version)?;
         Ok(claim.is_none_or(|claim| self.has_made(claim) || claim.is_over()))

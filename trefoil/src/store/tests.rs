@@ -374,7 +374,7 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
     assert_eq!(store.shares("m", &store.entry("m").usable("m").unwrap()).unwrap(), shares(6));
 }
 
-/// The store of a cell whose claims hold for so many seconds.
+/// The store of a cell whose claims hold for `seconds`.
 fn cell(root: &Path, cell: u16, hold: u64) -> Store {
     Store::open_as(root, holder(0), None, Worker::Cell(cell), Duration::from_secs(hold)).unwrap()
 }

@@ -47,7 +47,7 @@ impl<P: Protocol> ReadyModel<P> {
 }
 
 impl Infer {
-    /// Checks that a client may run it, beside so many more examples of the same model at once.
+    /// Checks that a client may run it, beside `beside` more examples of the same model at once.
     fn check(&self, core: &Core, client: &str, beside: u64) -> Result<Manifest> {
         let manifest = core.may_infer(client, &self.model, self.version)?;
         core.quotas.check_run(client, &self.model, self.examples.saturating_add(beside))?;

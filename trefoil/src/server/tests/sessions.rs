@@ -150,13 +150,16 @@ fn counters_that_differ_after_a_job_keep_its_answer_back_and_begin_a_new_session
 fn a_server_that_fails_alone_tells_the_others_what_of() {
     let heard = Arc::new(Listens::default());
     let world = hooked(&heard);
-    // Party 2 cannot write the manifest: a folder has the name of the file.
-    let folder = world.servers[2].0.store.folder("check");
-    std::fs::create_dir(folder.join("manifest.tmp")).unwrap();
+    // Party 2 cannot write the manifest: a file has the name of the folder for files that are being written.
+    let unfinished = world.servers[2].0.store.root().join("unfinished");
+    std::fs::remove_dir(&unfinished).unwrap();
+    std::fs::write(&unfinished, "").unwrap();
     let shared = world.client("alice").share("check", &Readers::Everyone, &());
     assert!(shared.unwrap_err().to_string().contains("manifest"));
     let told = |text: &&String| text.contains("party 2") && text.contains("models/check/manifest");
     wait_until(|| heard.0.lock().unwrap().iter().filter(told).count() >= 2);
+    std::fs::remove_file(&unfinished).unwrap();
+    std::fs::create_dir(&unfinished).unwrap();
     ask_as_bob(&world);
 }
 

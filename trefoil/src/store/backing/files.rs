@@ -64,8 +64,8 @@ impl Files {
         self.root.join(name)
     }
 
-    /// Writes a file beside all others, which only its owner may read.
-    fn unfinished(&self, body: &mut Body<'_>) -> Result<PathBuf> {
+    /// Writes an object into a file beside all others, which only its owner may read.
+    fn unfinished(&self, name: &str, body: &mut Body<'_>) -> Result<PathBuf> {
         let file = format!("{}{}", prefix(self.worker), Id::random()?);
         let path = self.root.join(UNFINISHED).join(file);
         let mut write = || {
@@ -79,7 +79,7 @@ impl Files {
             Ok(()) => Ok(path),
             Err(cause) => {
                 let _ = remove_if_there(&path);
-                Err(Error::file(&path, cause))
+                Err(Error::file(&self.path(name), cause))
             }
         }
     }
@@ -144,12 +144,12 @@ impl Backing for Files {
     }
 
     fn write(&self, name: &str, body: &mut Body<'_>) -> Result<()> {
-        let unfinished = self.unfinished(body)?;
+        let unfinished = self.unfinished(name, body)?;
         self.finish(&unfinished, name)
     }
 
     fn swap(&self, name: &str, bytes: &[u8], was: Option<&Tag>) -> Result<bool> {
-        let unfinished = self.unfinished(&mut |file| file.write_all(bytes))?;
+        let unfinished = self.unfinished(name, &mut |file| file.write_all(bytes))?;
         let _lock = self.lock(name)?;
         if self.tag(name)?.as_ref() != was {
             remove_if_there(&unfinished)?;
@@ -212,7 +212,7 @@ fn lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path)
 }
 
-/// What was found, or None if there is nothing.
+/// A thing that was looked for, or None if there is nothing.
 fn there<T>(path: &Path, found: io::Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Where a store's objects lie: whole objects under names, with one atomic step.
+//! The place of a store's objects: whole objects under names, with one atomic step.
 //!
 //! Several workers of a party use one store. They exclude each other by that step alone: an object is created if there
 //! is none, or replaced or removed if it is what it was when it was read. Nothing else is assumed of what keeps the
@@ -16,7 +16,7 @@ pub(crate) use files::Files;
 use super::Worker;
 use crate::base::Result;
 
-/// What an object was when it was read: equal only if its content is.
+/// The state of an object when it was read: equal only if its content is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tag(pub(super) String);
 
@@ -27,7 +27,7 @@ pub(crate) struct Object {
     pub tag: Tag,
 }
 
-/// What is known of an object without reading it.
+/// The facts about an object that are known without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Its length.
@@ -45,7 +45,7 @@ pub(crate) trait Backing: fmt::Debug + Send + Sync {
     /// The place of an object, for people.
     fn place(&self, name: &str) -> String;
 
-    /// What an object is, without reading it. None if there is none.
+    /// The facts about an object, without reading it. None if there is none.
     fn look(&self, name: &str) -> Result<Option<Seen>>;
 
     /// Opens an object that may be large.
