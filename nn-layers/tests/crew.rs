@@ -3,7 +3,7 @@
 use std::thread;
 
 use mpc_core::{Operand, Protocol, Result as MpcResult, TruncationMode};
-use net::{Metered, Party, Session};
+use net::{Meter, Metered, Party, Session};
 use nn_layers::crew::{Crew, InProcessCrew};
 use nn_layers::layers::{BatchNorm, Layer};
 use nn_layers::train::{Metric, Optimiser, Privacy, Step, TrainOptions, TrainPlan};
@@ -26,7 +26,7 @@ struct Run {
     batches: Vec<Vec<Tensor>>,
 }
 
-/// What machines have after a training, and what they sent.
+/// The results of machines after a training, and the bytes that they sent.
 struct Trained {
     /// Of each machine: the network's weights, and all metrics.
     machines: Vec<Vec<Vec<u64>>>,
@@ -82,28 +82,41 @@ where
     Ok((opened.iter().map(|words| words.words().to_vec()).collect(), bytes))
 }
 
-/// Trains by the machines that the plan is for, with replicated sharing.
-fn on_shares(run: &Run, mode: TruncationMode) -> Trained {
-    let machines = run.plan.options().crew;
+/// Runs a program as every machine of three parties, of which those of one number meet. The program gets a session's
+/// protocol and its meter.
+fn machines<E: Engine, R: Send>(
+    machines: usize,
+    engine: &E,
+    mode: TruncationMode,
+    program: impl Fn(&mut Rss<E>, &Meter, &mut InProcessCrew<E>) -> R + Sync,
+) -> Vec<R> {
     let mut crews: Vec<_> =
         (0..3).map(|_| InProcessCrew::new(machines).unwrap().into_iter()).collect();
-    let mut members: Vec<(Session, InProcessCrew<CpuEngine>)> = vec![];
+    let mut members: Vec<(Session, InProcessCrew<E>)> = vec![];
     for rank in 0..machines {
         let sessions = net::in_process::sessions_from_seed(3, 7 + rank as u64);
         members.extend(sessions.into_iter().zip(&mut crews).map(|(s, c)| (s, c.next().unwrap())));
     }
-    let member = |(mut session, mut crew): (Session, InProcessCrew<CpuEngine>)| {
+    let member = |(mut session, mut crew): (Session, InProcessCrew<E>)| {
         let metered = Metered::new(session.transport);
         let meter = metered.meter();
         session.transport = Box::new(metered);
         let options = Options::default().truncation(mode);
-        let mut mpc = Rss::with_options(session, CpuEngine::new(1), options).unwrap();
-        let (opened, sent) = train(&mut mpc, || meter.bytes_sent(), &mut crew, run).unwrap();
-        (mpc.me() == Party(0), opened, sent, crew.bytes_sent())
+        let mut mpc = Rss::with_options(session, engine.clone(), options).unwrap();
+        program(&mut mpc, &meter, &mut crew)
     };
-    let done: Vec<_> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let threads: Vec<_> = members.into_iter().map(|m| scope.spawn(|| member(m))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Trains by the machines that the plan is for, with replicated sharing.
+fn on_shares(run: &Run, mode: TruncationMode) -> Trained {
+    let crew = run.plan.options().crew;
+    let done = machines(crew, &CpuEngine::new(1), mode, |mpc, meter, crew| {
+        let (opened, sent) = train(mpc, || meter.bytes_sent(), crew, run).unwrap();
+        (mpc.me() == Party(0), opened, sent, crew.bytes_sent())
     });
     Trained {
         between: done.iter().map(|(_, _, sent, _)| sent).sum(),
@@ -269,18 +282,8 @@ fn sent_in_a_step(machines: usize, batch: usize) -> (u64, u64, u64) {
     let plan = planned(batch, &[3, 32, 32], &options, &mut Random(1), resnet).0;
     let weights: u64 =
         plan.network_places().iter().map(|&at| plan.state()[at].shape.len() as u64).sum();
-    let mut crews: Vec<_> =
-        (0..3).map(|_| InProcessCrew::new(machines).unwrap().into_iter()).collect();
-    let mut members: Vec<(Session, InProcessCrew<ShapeEngine>)> = vec![];
-    for rank in 0..machines {
-        let sessions = net::in_process::sessions_from_seed(3, 7 + rank as u64);
-        members.extend(sessions.into_iter().zip(&mut crews).map(|(s, c)| (s, c.next().unwrap())));
-    }
-    let member = |(mut session, mut crew): (Session, InProcessCrew<ShapeEngine>)| {
-        let metered = Metered::new(session.transport);
-        let meter = metered.meter();
-        session.transport = Box::new(metered);
-        let mut mpc = Rss::with_options(session, ShapeEngine, Options::default()).unwrap();
+    let mode = TruncationMode::Default;
+    let sent = self::machines(machines, &ShapeEngine, mode, |mpc, meter, crew| {
         let zeros = |shape: &Shape| {
             let words = mpc.engine().upload(Tensor::zeros(shape.clone())).unwrap();
             mpc.constant(&words).unwrap()
@@ -289,13 +292,8 @@ fn sent_in_a_step(machines: usize, batch: usize) -> (u64, u64, u64) {
         let own = plan.batch_shapes().unwrap().iter().map(zeros).collect();
         let mut state = plan.secret_state(state).unwrap();
         let own: Vec<Operand<_>> = plan.step_plan().secret_inputs(own);
-        let step = Step::new(0, RATE);
-        plan.step_in_crew(&mut mpc, &mut crew, &mut state, &own, step, &mut ()).unwrap();
+        plan.step_in_crew(mpc, crew, &mut state, &own, Step::new(0, RATE), &mut ()).unwrap();
         (meter.bytes_sent(), crew.bytes_sent())
-    };
-    let sent: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = members.into_iter().map(|m| scope.spawn(|| member(m))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let between = sent.iter().map(|(between, _)| between).sum();
     (between, sent.iter().map(|(_, inside)| *inside).max().unwrap_or(0), weights)

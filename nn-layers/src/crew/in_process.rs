@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// The longest wait for another machine, unless [`InProcessCrew::with_patience`] sets another.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a machine says in one call.
+/// A machine's message in one call.
 struct Said<T> {
     call: Call,
     /// The shape that the machine brought to the call.

@@ -1,4 +1,4 @@
-//! What machines of a party do with shares: sums and stretches, inside the party alone.
+//! Sums and stretches of shares by the machines of a party, inside the party alone.
 //!
 //! Sharings add up word by word, so machines add the words that the party holds of theirs.
 

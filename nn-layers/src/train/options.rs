@@ -261,7 +261,7 @@ impl TrainOptions {
         privacy.check(batch, self.largest_rate)
     }
 
-    /// The rows whose mean loss an update descends, for so many of a machine's step.
+    /// The rows whose mean loss an update descends, from the rows of one machine's step.
     pub(super) fn rows(&self, batch: usize) -> f64 {
         let machines = self.crew;
         mutant!("crew: the mean of a machine's rows", machines = 1);

@@ -1,4 +1,4 @@
-//! What the machines of a party say to each other in a step: sums of gradients, and new weights.
+//! The exchanges of a party's machines in a step: sums of gradients, and new weights.
 //!
 //! Each machine has some rows of the batch. It gets its stretch of the sum of all machines' gradients, updates its stretch
 //! of the weights, and all put the new weights together. So the optimiser's tensors lie once in the party. That is the first
@@ -32,7 +32,7 @@ pub(super) fn scattered(
     Ok(stretches)
 }
 
-/// The new values of a step, those of the parameters put together from all machines.
+/// The new values of a step: those of the parameters are gathered from all machines.
 pub(super) fn gathered(
     graph: &mut Graph,
     size: usize,
