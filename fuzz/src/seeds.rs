@@ -24,7 +24,7 @@ use trefoil::{
         Run, RunSpec, Spent, Used,
     },
     wire::{
-        Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status,
+        Cell, Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status,
         StepCost, header,
     },
 };
@@ -153,6 +153,8 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         reserved: 1 << 20,
         certificates: vec![CertificateEnd { of: "party-1".to_owned(), end: 1_830_000_000 }],
         clock: 1_790_000_000,
+        cell: Some(Cell { number: 1, of: 4 }),
+        waiting_seconds: 0.25,
         tapes: vec![TapeState {
             tape: "9f2c01ab77de".to_owned(),
             model: Some("digits".to_owned()),

@@ -120,6 +120,7 @@ pub fn conversations() -> Vec<Vec<u8>> {
 pub fn greetings() -> Vec<Vec<u8>> {
     let job = Public {
         session: [5; 16],
+        cell: Some(1),
         parties: 3,
         prgs: "aes-128-ctr,chacha12".to_owned(),
         config: [6; 32],

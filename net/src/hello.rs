@@ -3,7 +3,7 @@
 use crate::{Error, Party};
 
 /// Version of the frames and of what is agreed at the start. Parties of one session run the same.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 const MAGIC: [u8; 4] = *b"TRFL";
 
@@ -25,6 +25,8 @@ pub(crate) struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Public {
     pub(crate) session: [u8; 16],
+    /// The number of the workers in it, where each party has several.
+    pub(crate) cell: Option<u16>,
     pub(crate) parties: u16,
     /// Names of generators with commas between them, best first.
     pub(crate) prgs: String,
@@ -37,6 +39,7 @@ impl Hello {
         bytes.extend(self.version.to_le_bytes());
         bytes.extend(self.party.unwrap_or(u16::MAX).to_le_bytes());
         bytes.extend(self.job.session);
+        bytes.extend(self.job.cell.unwrap_or(u16::MAX).to_le_bytes());
         bytes.extend(self.job.parties.to_le_bytes());
         bytes.extend(self.job.config);
         bytes.extend(self.fresh);
@@ -61,12 +64,14 @@ impl Hello {
             return Ok(Self { version, party, job: Public::default(), fresh: [0; 32] });
         }
         let session = rest.take()?;
+        let cell = u16::from_le_bytes(rest.take()?);
+        let cell = (cell != u16::MAX).then_some(cell);
         let parties = u16::from_le_bytes(rest.take()?);
         let config = rest.take()?;
         let fresh = rest.take()?;
         let [len] = rest.take()?;
         let prgs = rest.names(usize::from(len))?;
-        let job = Public { session, parties, prgs, config };
+        let job = Public { session, cell, parties, prgs, config };
         Ok(Self { version, party, job, fresh })
     }
 }
@@ -98,14 +103,20 @@ pub(crate) struct Difference {
     pub(crate) sides: [(u16, String); 2],
 }
 
-const FIELDS: [&str; 5] =
-    ["protocol version", "session id", "party count", "PRG choice", "public job configuration"];
+const FIELDS: [&str; 6] = [
+    "protocol version",
+    "session id",
+    "cell",
+    "party count",
+    "PRG choice",
+    "public job configuration",
+];
 
 /// The place of a value in [`FIELDS`].
 pub(crate) const SESSION_ID: usize = 1;
 
 /// The place of the generators, where having one in common is enough.
-const PRGS: usize = 3;
+const PRGS: usize = 4;
 
 impl Difference {
     /// The first fact in which two hellos differ.
@@ -171,7 +182,8 @@ impl Hello {
         match field {
             0 => self.version.to_string(),
             1 => hex(&self.job.session),
-            2 => self.job.parties.to_string(),
+            2 => self.job.cell.map_or_else(|| "none".to_owned(), |cell| cell.to_string()),
+            3 => self.job.parties.to_string(),
             PRGS => self.job.prgs.clone(),
             _ => hex(&self.job.config),
         }
@@ -196,7 +208,7 @@ mod tests {
 
     fn hello() -> Hello {
         let prgs = "aes-128-ctr,chacha20".to_owned();
-        let job = Public { session: [7; 16], parties: 3, prgs, config: [9; 32] };
+        let job = Public { session: [7; 16], cell: Some(4), parties: 3, prgs, config: [9; 32] };
         Hello { version: VERSION, party: Some(2), job, fresh: [1; 32] }
     }
 
@@ -218,12 +230,13 @@ mod tests {
 
     #[test]
     fn each_fact_that_differs_is_named_with_both_values() {
-        let mut others: [Hello; 5] = std::array::from_fn(|_| hello());
+        let mut others: [Hello; 6] = std::array::from_fn(|_| hello());
         others[0].version = VERSION + 1;
         others[1].job.session = [8; 16];
-        others[2].job.parties = 4;
-        others[3].job.prgs = "chacha12".to_owned();
-        others[4].job.config = [3; 32];
+        others[2].job.cell = None;
+        others[3].job.parties = 4;
+        others[4].job.prgs = "chacha12".to_owned();
+        others[5].job.config = [3; 32];
         for (field, other) in others.iter().enumerate() {
             let difference = Difference::between(2, &hello(), 1, other).unwrap();
             assert_eq!(Difference::decode(&difference.encode()).unwrap(), difference);

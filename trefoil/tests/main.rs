@@ -1,6 +1,7 @@
 //! The integration tests of the program: clusters of processes, clients, attackers. One program: code that they have in common is compiled once.
 
 mod attackers;
+mod cells;
 mod chat;
 mod cluster;
 mod common;

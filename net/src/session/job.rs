@@ -23,8 +23,17 @@ impl Job {
     pub fn new(name: &str) -> Self {
         let id = blake3::derive_key("trefoil net 2026 session name", name.as_bytes());
         let session = id[..16].try_into().expect("32 bytes hold 16");
-        let public = Public { session, parties: 3, prgs: String::new(), config: [0; 32] };
+        let public =
+            Public { session, cell: None, parties: 3, prgs: String::new(), config: [0; 32] };
         Self { public, canceller: Canceller::default() }
+    }
+
+    /// The number of the workers that meet, where each party has several. A party whose worker has another number, or
+    /// none, is told so before any message of the session.
+    #[must_use]
+    pub fn cell(mut self, number: u16) -> Self {
+        self.public.cell = Some(number);
+        self
     }
 
     /// The number of parties, if not three.

@@ -2,13 +2,14 @@
 
 use std::{
     net::TcpStream,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use net::{Endpoint, Party, Resolver, Role, Security, Settings, system_resolver};
 
-use super::{Client, halt_at};
+use super::{Client, cells::Cells, halt_at};
 use crate::{
     base::{Error, Result},
     cluster::identity,
@@ -18,65 +19,96 @@ use crate::{
 };
 
 /// The first pause of a client before it tries to reach a server again.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connects a client to the servers.
+/// Connects a client to the servers, or to those of a cell that has little to do.
 ///
 /// # Errors
 /// [`Error::Config`] if files or addresses cannot be used, or if the client asks for servers that prove their messages
 /// and one does not; [`Error::Unreachable`] naming the server that cannot be reached.
 pub fn connect(config: &ClientConfig) -> Result<Client> {
-    let channels = dial_all(config)?.into_iter().collect::<Result<_>>()?;
-    let mut client = Client::new(channels, config.protocol.sharing(), config.silence_limit());
+    let mut cells = config.cells.map(|count| Cells::new(config, count)).transpose()?;
+    let channels = match &mut cells {
+        Some(cells) => cells.connect()?,
+        None => dial_all(config)?.into_iter().collect::<Result<_>>()?,
+    };
+    let new = Client::new(channels, config.protocol.sharing(), config.silence_limit());
+    let mut client = Client { cells, ..new };
     if config.security == mpc_core::Security::Checked {
         client.require_proofs()?;
     }
     Ok(client)
 }
 
-/// A client's connections to the servers, in their order, each of which may fail on its own.
+/// Connects a client to the servers of one cell, which it does not leave; where there are no cells, to the servers.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to(config: &ClientConfig, cell: Option<u16>) -> Result<Client> {
+    let servers = config.addresses(cell);
+    connect(&ClientConfig { servers, cells: None, ..config.clone() })
+}
+
+/// A client's connections to the servers, in their order, each of which may fail on its own. Of cells it is the first.
 ///
 /// # Errors
 /// [`Error::Config`] if files cannot be used.
 pub fn dial_all(config: &ClientConfig) -> Result<Vec<Result<Box<dyn Channel>>>> {
-    let dialler = &Dialler::new(config)?;
-    Ok(thread::scope(|scope| {
-        let dial = |party| scope.spawn(move || dialler.dial(party));
-        let attempts: Vec<_> = (0..config.servers.len()).map(dial).collect();
-        let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
-        attempts.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
-    }))
+    Ok(open_all(&Dialler::new(config)?, Dialler::dial))
 }
 
-/// Halts a run at each server separately, all at once: one server that gets it is enough. Returns the result at each.
+/// Connections to all servers, at once.
+pub(super) fn open_all(
+    dialler: &Dialler,
+    dial: impl Fn(&Dialler, usize) -> Result<Box<dyn Channel>> + Sync,
+) -> Vec<Result<Box<dyn Channel>>> {
+    let dial = &dial;
+    thread::scope(|scope| {
+        let dial = |party| scope.spawn(move || dial(dialler, party));
+        let attempts: Vec<_> = (0..dialler.servers.len()).map(dial).collect();
+        let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
+        attempts.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+    })
+}
+
+/// Halts a run at each server separately, all at once: one server that gets it is enough. Returns the result at each. Where
+/// there are cells, one of a server's workers is enough, and all are told.
 ///
 /// # Errors
 /// [`Error::Config`] if files cannot be used.
 pub fn halt(config: &ClientConfig, name: &str, halt: Halt) -> Result<Vec<Result<()>>> {
-    let dialler = &Dialler::new(config)?;
+    let (dialler, silence) = (&Dialler::new(config)?, config.silence_limit());
+    let tell = |cell: Option<u16>, party: usize| {
+        let dialler = dialler.of(config.addresses(cell));
+        let mut channel = dialler.dial(party)?;
+        halt_at(&mut *channel, name, halt, silence)
+    };
+    let tell = &tell;
     Ok(thread::scope(|scope| {
-        let tell = |party| {
-            scope.spawn(move || {
-                let mut channel = dialler.dial(party)?;
-                halt_at(&mut *channel, name, halt, config.silence_limit())
-            })
-        };
-        let told: Vec<_> = (0..config.servers.len()).map(tell).collect();
+        let threads = (0..config.servers.len()).map(|party| {
+            let cells = config.each_cell();
+            cells.map(|cell| scope.spawn(move || tell(cell, party))).collect::<Vec<_>>()
+        });
+        let threads: Vec<_> = threads.collect();
         let lost = |_| Err(Error::Internal("a connection attempt was lost".to_owned()));
-        told.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        let best = |told: Vec<thread::ScopedJoinHandle<'_, Result<()>>>| {
+            let told = told.into_iter().map(|thread| thread.join().unwrap_or_else(lost));
+            told.reduce(Result::or).unwrap_or_else(|| lost(Box::new(())))
+        };
+        threads.into_iter().map(best).collect()
     }))
 }
 
 /// The settings with which a client connects to its servers.
 pub struct Dialler {
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     servers: Vec<String>,
     limit: Duration,
     resolver: Resolver,
 }
 
 impl Dialler {
-    /// Reads a client's configuration.
+    /// Reads a client's configuration. Of cells it is for the first.
     ///
     /// # Errors
     /// [`Error::Config`] if files cannot be used.
@@ -87,8 +119,16 @@ impl Dialler {
         let limits =
             net::Limits { handshake: limit, stall: config.silence_limit(), ..Default::default() };
         let endpoint = Endpoint::open(Settings::new(Security::Tls(identity)).limits(limits))?;
-        let resolver = system_resolver();
-        Ok(Self { endpoint, servers: config.servers.clone(), limit, resolver })
+        let (endpoint, resolver) = (Arc::new(endpoint), system_resolver());
+        let servers = config.addresses(config.each_cell().next().flatten());
+        Ok(Self { endpoint, servers, limit, resolver })
+    }
+
+    /// The same for servers at other addresses.
+    #[must_use]
+    pub(crate) fn of(&self, servers: Vec<String>) -> Self {
+        let (endpoint, resolver) = (self.endpoint.clone(), self.resolver.clone());
+        Self { endpoint, servers, limit: self.limit, resolver }
     }
 
     /// Tries until the limit, since a server may be about to start; not again where one listened before,
@@ -167,7 +207,7 @@ struct Attempt {
 mod tests {
     use std::{
         net::{SocketAddr, TcpListener},
-        sync::{Arc, Mutex, mpsc},
+        sync::{Mutex, mpsc},
     };
 
     use super::*;
@@ -195,7 +235,7 @@ mod tests {
         let known: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
         let table = known.clone();
         let dialler = Dialler {
-            endpoint: Endpoint::open(Settings::new(security)).unwrap(),
+            endpoint: Arc::new(Endpoint::open(Settings::new(security)).unwrap()),
             servers: vec!["zero.example:7100".to_owned()],
             limit: Duration::from_secs(20),
             resolver: Arc::new(move |name| {

@@ -74,7 +74,7 @@ impl Talk {
     }
 
     /// Says these tokens, and returns the next `ahead` ones of the model. It chooses each from those before without the
-    /// client. Servers that have lost the text get it again.
+    /// client. Servers that have lost the text get it again, and those of another cell if this one is lost.
     ///
     /// # Errors
     /// [`Error::Input`] if nothing has been said so far, nothing is asked for, or the model has no such token; else those of [`Client::extend`]. The
@@ -101,6 +101,10 @@ impl Talk {
         self.held &= tokens.is_empty();
         let outcome = match self.send(client, ahead, watch) {
             Err(Error::Refused { reason, .. }) if reason.contains(GONE) => {
+                (self.kept, self.held) = (0, false);
+                self.send(client, ahead, watch)
+            }
+            Err(error) if client.move_on(&error)? => {
                 (self.kept, self.held) = (0, false);
                 self.send(client, ahead, watch)
             }

@@ -1,6 +1,7 @@
 //! A client's connections to the servers.
 
 mod agree;
+mod cells;
 mod connect;
 mod conversation;
 mod cost;
@@ -19,7 +20,8 @@ use ring_arith::{EngineTensor, Tensor};
 
 pub(crate) use agree::refused_by_all;
 pub use agree::{Told, agree_on, agree_on_line};
-pub use connect::{Dialler, connect, dial_all, halt};
+use cells::Cells;
+pub use connect::{Dialler, connect, connect_to, dial_all, halt};
 pub use conversation::Talk;
 pub use cost::{Layer, Predicted, PredictedLayer, Total};
 pub use drive::{Driven, Epoch, Event, Slice};
@@ -92,9 +94,11 @@ pub struct Answer {
     pub costs: Vec<Cost>,
 }
 
-/// A client's connections to the servers. After an error they cannot be used.
+/// A client's connections to the servers. After an error they cannot be used, unless it takes one of several cells: then
+/// it goes on to another one if the one that it uses is lost.
 pub struct Client {
     channels: Vec<Box<dyn Channel>>,
+    cells: Option<Cells>,
     sharing: &'static dyn Sharing,
     silence: Duration,
 }
@@ -118,7 +122,7 @@ impl Client {
         sharing: &'static dyn Sharing,
         silence: Duration,
     ) -> Self {
-        Self { channels, sharing, silence }
+        Self { channels, cells: None, sharing, silence }
     }
 
     /// What each server answers to a ping.
@@ -163,9 +167,11 @@ impl Client {
         let ask = |last: Option<&ModelState>| Request::Models {
             after: last.map(|model| model.name.clone()),
         };
-        self.pages(ask, |reply| match reply {
-            Reply::Models { models, more } => Ok((models, more)),
-            other => Err(unexpected(&other)),
+        self.in_any_cell(|client| {
+            client.pages(ask, |reply| match reply {
+                Reply::Models { models, more } => Ok((models, more)),
+                other => Err(unexpected(&other)),
+            })
         })
     }
 
@@ -225,7 +231,9 @@ impl Client {
     /// [`Error::Unreachable`] naming the server that does not answer.
     pub fn described(&mut self, name: &str) -> Result<Vec<Told>> {
         let request = Request::Model { name: name.to_owned() };
-        self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+        let describe = |_, channel: &mut dyn Channel, silence, _: &Joint| match ask(
+            channel, &request, silence,
+        )? {
             Reply::Model { bytes } if bytes <= PUBLIC => {
                 let bytes = receive_bytes(channel, bytes as usize, &mut Pace::frames(silence))?;
                 let public = serde_json::from_slice(&bytes).map_err(|cause| {
@@ -235,7 +243,8 @@ impl Client {
             }
             Reply::Failed { reason } => Ok(Err(reason)),
             other => Err(unexpected(&other)),
-        })
+        };
+        self.in_any_cell(|client| client.all(describe))
     }
 
     /// This client's jobs at each server.
@@ -302,6 +311,7 @@ impl Client {
         parcels: Vec<Parcel>,
         watch: &dyn Watch,
     ) -> Result<()> {
+        self.find_cell()?;
         let sent = Sent::new(watch, &parcels);
         let replies = self.all(|party, channel, silence, joint| {
             start(channel, request, silence)?;
@@ -334,6 +344,7 @@ impl Client {
 
     /// A job without data.
     fn change(&mut self, request: &Request, watch: &dyn Watch) -> Result<()> {
+        self.find_cell()?;
         let replies = self.all(|party, channel, silence, joint| {
             say(channel, request)?;
             outcome(party, channel, silence, watch, joint)
@@ -355,17 +366,21 @@ impl Client {
     ) -> Result<Vec<Cost>> {
         let (model, inputs) = (model.to_owned(), inputs.to_vec());
         let request = Request::Predict { model, version, inputs, at };
-        let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
+        let predict = |_, channel: &mut dyn Channel, silence, _: &Joint| match ask(
+            channel, &request, silence,
+        )? {
             Reply::Predicted(costs) => Ok(costs.into_iter().map(Cost::timeless).collect()),
             other => Err(unexpected(&other)),
-        })?;
+        };
+        let told = self.in_any_cell(|client| client.all(predict))?;
         agreed::<Vec<Cost>>(&told).cloned().ok_or_else(|| {
             let reason = "they predict different costs; run the same program on all machines";
             Error::refused("servers", reason)
         })
     }
 
-    /// Runs a version of a model on inputs, which are shared here, and adds up what the servers return.
+    /// Runs a version of a model on inputs, which are shared here, and adds up what the servers return. A job that is lost
+    /// with a cell is asked for again in another one, as another job with other shares.
     ///
     /// # Errors
     /// [`Error::Refused`] with the servers' reason.
@@ -377,9 +392,11 @@ impl Client {
         profile: bool,
         watch: &dyn Watch,
     ) -> Result<Answer> {
-        let (job, model) = (Id::random()?, model.to_owned());
-        let request = Request::Infer { job, model, version, inputs: dims_of(inputs), profile };
-        self.answer(&request, inputs, watch)
+        self.in_any_cell(|client| {
+            let (job, model) = (Id::random()?, model.to_owned());
+            let request = Request::Infer { job, model, version, inputs: dims_of(inputs), profile };
+            client.answer(&request, inputs, watch)
+        })
     }
 
     /// Runs steps of a version of a model that keeps values from step to step. Conversation and position are this

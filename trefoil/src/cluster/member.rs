@@ -28,17 +28,20 @@ pub(super) struct Servers<'a> {
     protocol: ProtocolChoice,
     security: Security,
     addresses: &'a [String],
+    /// The greatest number of cells.
+    cells: Option<u16>,
 }
 
 impl<'a> From<&'a Plan> for Servers<'a> {
     fn from(Plan { protocol, security, servers, .. }: &'a Plan) -> Self {
-        Self { protocol: *protocol, security: *security, addresses: servers }
+        Self { protocol: *protocol, security: *security, addresses: servers, cells: None }
     }
 }
 
 impl<'a> From<&'a PartyConfig> for Servers<'a> {
-    fn from(PartyConfig { protocol, security, servers, .. }: &'a PartyConfig) -> Self {
-        Self { protocol: *protocol, security: *security, addresses: servers }
+    fn from(PartyConfig { protocol, security, servers, cells, .. }: &'a PartyConfig) -> Self {
+        let cells = cells.as_ref().map(|cells| cells.count);
+        Self { protocol: *protocol, security: *security, addresses: servers, cells }
     }
 }
 
@@ -71,6 +74,7 @@ pub(super) fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Res
         observe: None,
         observe_hosts: Vec::new(),
         store: None,
+        cells: None,
         audit: None,
         access: Access::default(),
         limits: Limits::default(),
@@ -101,6 +105,7 @@ pub(super) fn write_client(
         protocol: servers.protocol,
         security: servers.security,
         servers: servers.addresses.to_vec(),
+        cells: servers.cells,
         authority: "authority.pem".into(),
         certificate: "client.pem".into(),
         key: "client.key".into(),

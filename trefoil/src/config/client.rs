@@ -9,7 +9,7 @@ use cluster_protocols::ProtocolChoice;
 use mpc_core::Security;
 use serde::{Deserialize, Serialize};
 
-use super::{Files, anchor, check_security, check_servers, is_semi_honest, read};
+use super::{Files, anchor, cells, check_security, check_servers, is_semi_honest, read};
 use crate::base::{Error, Result, check::check_range};
 
 /// The file of one client, `client.toml`.
@@ -25,8 +25,11 @@ pub struct ClientConfig {
     /// do not prove their messages.
     #[serde(default, skip_serializing_if = "is_semi_honest")]
     pub security: Security,
-    /// `host:port` of the servers, in their order.
+    /// `host:port` of the servers, in their order. With cells `{cell}` stands for the cell's number.
     pub servers: Vec<String>,
+    /// The greatest number of cells, where each party has several workers. The client takes one of them that has little to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cells: Option<u16>,
     /// The cluster's authority (PEM).
     pub authority: PathBuf,
     /// This client's certificate (PEM).
@@ -53,7 +56,11 @@ impl ClientConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let mut config: Self = read(path, "trefoil cluster init")?;
         let bad = |reason: String| Error::config(path.display(), reason);
-        check_servers(config.protocol, &config.servers).map_err(bad)?;
+        if let Some(count) = config.cells {
+            check_range("cells", count.into(), 1, 4096).map_err(bad)?;
+            cells::check_servers(&config.servers).map_err(bad)?;
+        }
+        check_servers(config.protocol, &config.addresses(config.cells.map(|_| 0))).map_err(bad)?;
         check_security(config.protocol, config.security).map_err(bad)?;
         for (key, seconds) in [
             ("connect_seconds", config.connect_seconds),
@@ -72,6 +79,18 @@ impl ClientConfig {
     pub fn files(&self) -> Files<'_> {
         let Self { authority, certificate, key, revoked, .. } = self;
         Files { authority, certificate, key, revoked: revoked.as_deref(), store: None }
+    }
+
+    /// The addresses of the servers of a cell, or of all where there are no cells.
+    #[must_use]
+    pub fn addresses(&self, cell: Option<u16>) -> Vec<String> {
+        cells::addresses(&self.servers, cell)
+    }
+
+    /// The number of each cell; once none where there are no cells.
+    pub fn each_cell(&self) -> impl Iterator<Item = Option<u16>> + use<> {
+        let none = self.cells.is_none().then_some(None);
+        none.into_iter().chain((0..self.cells.unwrap_or(0)).map(Some))
     }
 
     /// [`ClientConfig::connect_seconds`] as a duration.

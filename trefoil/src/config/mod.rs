@@ -1,6 +1,7 @@
 //! The TOML files of parties, clients and dealers. Unknown keys are refused, paths are relative to the file.
 
 mod access;
+mod cells;
 mod client;
 mod dealer;
 mod limits;
@@ -16,6 +17,7 @@ use mpc_core::Security;
 use serde::Deserialize;
 
 pub use access::Access;
+pub use cells::{CellSource, Cells};
 pub use client::ClientConfig;
 pub use dealer::DealerConfig;
 pub use limits::Limits;
@@ -73,6 +75,12 @@ fn check_servers(protocol: ProtocolChoice, servers: &[String]) -> Result<(), Str
         ));
     }
     for (index, address) in servers.iter().enumerate() {
+        if address.contains(cells::CELL) {
+            return Err(format!(
+                "`servers[{index}]` is {address}, and the file says nothing of cells that {} could be one of",
+                cells::CELL
+            ));
+        }
         check_address(&format!("servers[{index}]"), address)?;
         if servers[..index].contains(address) {
             return Err(format!(
@@ -84,11 +92,18 @@ fn check_servers(protocol: ProtocolChoice, servers: &[String]) -> Result<(), Str
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path, maker: &str) -> Result<T> {
-    let text = fs::read_to_string(path).map_err(|cause| {
+    parse(path, &text_of(path, maker)?)
+}
+
+fn text_of(path: &Path, maker: &str) -> Result<String> {
+    fs::read_to_string(path).map_err(|cause| {
         let reason = format!("cannot be read ({cause}); `{maker}` makes such files");
         Error::config(path.display(), reason)
-    })?;
-    toml::from_str(&text).map_err(|cause| {
+    })
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|cause| {
         let place = cause.span().map_or(String::new(), |span| {
             let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
             format!("line {line}: ")
@@ -234,6 +249,45 @@ mod tests {
             let text = config(listen, mine).misplaced().unwrap();
             assert!(text.contains(listen) && text.contains(mine), "{text}");
         }
+    }
+
+    #[test]
+    fn a_cell_of_a_party_has_its_number_in_its_addresses() {
+        let party = PARTY
+            .replace("127.0.0.1:71", "w{cell}.example:71")
+            .replace("listen = \"w{cell}.example:7101\"", "listen = \"0.0.0.0:7{cell}01\"");
+        let cells =
+            |cell: &str| format!("{party}\nengine = \"cuda:{{cell}}\"\n[cells]\ncount = 3\n{cell}");
+        let config = read_text(&cells("cell = 2")).unwrap();
+        assert_eq!(config.cell(), Some(2));
+        assert_eq!(
+            (config.listen.as_str(), config.engine),
+            ("0.0.0.0:7201", EngineChoice::Cuda(2))
+        );
+        assert_eq!(config.addresses()[1], "w2.example:7101");
+        assert_eq!(config.servers[1], "w{cell}.example:7101");
+        let given = PartyConfig::read_cell(&config.file, Some(1)).unwrap();
+        assert_eq!((given.cell(), given.listen.as_str()), (Some(1), "0.0.0.0:7101"));
+        for (text, said) in [
+            (cells("cell = 3"), "`cells.cell` is 3"),
+            (cells("cell = true"), "\"hostname\""),
+            (cells("cell = 0").replace("count = 3", "count = 0"), "`cells.count` is 0"),
+            (cells("cell = 0").replace("w{cell}.example:7102", "w.example:7102"), "for all cells"),
+            (cells("cell = 0").replace("data = \"data\"", "data = \"{cell}\""), "share one folder"),
+            (cells("cell = 0") + "\n[audit]\nfile = \"audit\"", "a file of its own"),
+            (party.clone(), "servers[0]"),
+            (
+                cells("cell = 0")
+                    .replace("party = 1", "party = 1\nprotocol = \"rss-dealt\"")
+                    .replace(", \"w{cell}.example:7102\"", ""),
+                "play tapes",
+            ),
+        ] {
+            let error = read_text(&text).unwrap_err().to_string();
+            assert!(error.contains(said), "{said}: {error}");
+        }
+        let error = PartyConfig::read_cell(&read_text(PARTY).unwrap().file, Some(0)).unwrap_err();
+        assert!(error.to_string().contains("no [cells]"), "{error}");
     }
 
     #[test]

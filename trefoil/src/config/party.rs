@@ -10,7 +10,11 @@ use gpu_kernels::EngineChoice;
 use mpc_core::{Profile, Security, Settings, TruncationMode};
 use serde::{Deserialize, Serialize};
 
-use super::{Access, Files, Limits, anchor, check_security, check_servers, is_semi_honest, read};
+use super::{
+    Access, Cells, Files, Limits, anchor,
+    cells::{CELL, addresses},
+    check_security, check_servers, is_semi_honest, parse, text_of,
+};
 use crate::base::{
     Error, Result,
     check::{check_address, check_range},
@@ -30,7 +34,8 @@ pub struct PartyConfig {
     pub protocol: ProtocolChoice,
     /// Address and port to listen on, `0.0.0.0:7100` for every interface.
     pub listen: String,
-    /// The servers' addresses: `host:port` of each, in their order.
+    /// The servers' addresses: `host:port` of each, in their order. With cells `{cell}` stands for the cell's number, here
+    /// and in any other text of the file.
     pub servers: Vec<String>,
     /// The cluster's authority (PEM).
     pub authority: PathBuf,
@@ -78,6 +83,9 @@ pub struct PartyConfig {
     /// unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreSettings>,
+    /// The server's number among several workers of this party. It is the only one unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cells: Option<Cells>,
     /// The record of clients and their requests at this server. None is kept unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditLog>,
@@ -161,13 +169,44 @@ impl PartyConfig {
     /// # Errors
     /// [`Error::Config`] that names the file, the key and what would be right.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut config: Self = read(path, "trefoil cluster init")?;
+        Self::read_cell(path, None)
+    }
+
+    /// Reads and checks a file for the worker of this number, whatever the file says about that.
+    ///
+    /// # Errors
+    /// As [`PartyConfig::read`].
+    pub fn read_cell(path: &Path, cell: Option<u16>) -> Result<Self> {
         let bad = |reason: String| Error::config(path.display(), reason);
+        let text = text_of(path, "trefoil cluster init")?;
+        let file: toml::Table = parse(path, &text)?;
+        let mut config: Self;
+        if let Some(number) = Cells::number(&file, cell).map_err(bad)? {
+            config = parse(path, &text.replace(CELL, &number.to_string()))?;
+            check_servers(config.protocol, &config.servers).map_err(bad)?;
+            Cells::check(&file).map_err(bad)?;
+            if config.protocol.plays_tapes() {
+                return Err(bad(format!(
+                    "[cells] is for servers that compute by themselves, and those of `{}` play tapes, each once; run one \
+                     server for each party",
+                    config.protocol.name()
+                )));
+            }
+            config.cells.iter_mut().for_each(|cells| cells.number = number);
+            if let Some(servers) = file.get("servers") {
+                config.servers = servers
+                    .clone()
+                    .try_into()
+                    .map_err(|cause: toml::de::Error| bad(cause.message().to_owned()))?;
+            }
+        } else {
+            config = parse(path, &text)?;
+            check_servers(config.protocol, &config.servers).map_err(bad)?;
+        }
         let most = config.protocol.servers() - 1;
         check_range("party", config.party as u64, 0, most as u64).map_err(bad)?;
         check_address("listen", &config.listen).map_err(bad)?;
         config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
-        check_servers(config.protocol, &config.servers).map_err(bad)?;
         check_security(config.protocol, config.security).map_err(bad)?;
         config.access.check().map_err(bad)?;
         if let Some(level) = &config.log {
@@ -201,6 +240,18 @@ impl PartyConfig {
 }
 
 impl PartyConfig {
+    /// The number of this worker, where its party has several.
+    #[must_use]
+    pub fn cell(&self) -> Option<u16> {
+        self.cells.as_ref().map(|cells| cells.number)
+    }
+
+    /// The addresses of the servers that this one computes with, and its own.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        addresses(&self.servers, self.cell())
+    }
+
     /// [`PartyConfig::threads`], or as many as the machine has.
     pub fn threads(&self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -232,7 +283,7 @@ impl PartyConfig {
     /// Why the others may not find this server where it listens, if that can be seen from here.
     #[must_use]
     pub fn misplaced(&self) -> Option<String> {
-        let mine = &self.servers[self.party];
+        let mine = &self.addresses()[self.party];
         let (listen_host, listen_port) = self.listen.rsplit_once(':')?;
         let (host, port) = mine.rsplit_once(':')?;
         let address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok();

@@ -56,10 +56,10 @@ use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State}
 use crate::{
     base::{Error, Id, PROGRAM, Result},
     cluster::{CertificateEnd, now},
-    config::{Access, Limits},
+    config::{Access, Cells, Limits},
     store::Store,
     tapes::Shelf,
-    wire::{Link, Status},
+    wire::{Cell, Link, Status},
 };
 
 /// The time in which like lines of the log are written once, and otherwise counted.
@@ -74,6 +74,7 @@ pub struct Server(Arc<Core>);
 
 struct Core {
     me: usize,
+    cells: Option<Cells>,
     limits: Limits,
     access: Access,
     engine: AnyEngine,
@@ -105,6 +106,21 @@ struct Core {
     audit: Audit,
 }
 
+/// The identity of a server among all of them.
+#[derive(Debug, Clone)]
+pub struct ServerId {
+    /// The number of its party.
+    pub party: usize,
+    /// Its number among its party's workers, if there are several.
+    pub cells: Option<Cells>,
+}
+
+impl From<usize> for ServerId {
+    fn from(party: usize) -> Self {
+        Self { party, cells: None }
+    }
+}
+
 /// A part of a job that is being sent.
 struct Coming(Arc<Core>, Id);
 
@@ -113,7 +129,7 @@ impl Server {
     /// requests in `audit`.
     #[must_use]
     pub fn new(
-        me: usize,
+        id: impl Into<ServerId>,
         access: Access,
         limits: Limits,
         store: Store,
@@ -121,6 +137,7 @@ impl Server {
         computing: Computing,
         audit: Audit,
     ) -> Self {
+        let ServerId { party: me, cells } = id.into();
         let sharing = computing.protocol.sharing();
         let (capacity, limit) = (limits.queue, limits.parts_limit());
         let queue = match me {
@@ -145,6 +162,7 @@ impl Server {
         let quotas = Arc::new(Quotas::new(me, limits.clone(), store.ledger()));
         Self(Arc::new(Core {
             me,
+            cells,
             limits,
             access,
             engine,
@@ -204,7 +222,11 @@ impl Server {
         }
         match &state.link {
             Link::Up => Ok(()),
-            Link::Down { reason } => Err(format!("not linked: {reason}")),
+            Link::Down { reason } => {
+                let cell = self.0.cells.as_ref();
+                let which = cell.map_or(String::new(), |cell| format!("cell {} is ", cell.number));
+                Err(format!("{which}not linked: {reason}"))
+            }
         }
     }
 
@@ -245,6 +267,8 @@ impl Server {
             certificates: self.certificates(),
             clock: now(),
             tapes: Vec::new(),
+            cell: core.cells.as_ref().map(|cells| Cell { number: cells.number, of: cells.count }),
+            waiting_seconds: core.waiting_seconds(&state),
         })
     }
 
@@ -358,6 +382,14 @@ impl Core {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic may leave a job that no thread runs, which expires.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time that the jobs which wait or run here will take, by that of jobs like them before.
+    fn waiting_seconds(&self, state: &State) -> f64 {
+        let waiting = state.jobs.values().map(|job| job.work.name());
+        let running = state.running.iter().flat_map(|running| &running.jobs);
+        let running = running.map(|(job, _)| (job.kind.as_str(), job.model.as_str()));
+        waiting.chain(running).map(|(kind, name)| self.metrics.mean_seconds(kind, name)).sum()
     }
 
     fn set_link(&self, link: Link) {

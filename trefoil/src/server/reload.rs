@@ -59,7 +59,7 @@ pub(crate) fn watch(config: &PartyConfig, endpoint: &Arc<Endpoint>, server: &Ser
 
 /// Follows the line `log` of the server's file. One that is taken out, or cannot be read, changes nothing.
 fn take_up_level(config: &PartyConfig, level: &mut Option<String>) {
-    let Ok(found) = PartyConfig::read(&config.file) else { return };
+    let Ok(found) = PartyConfig::read_cell(&config.file, config.cell()) else { return };
     if found.log == *level {
         return;
     }

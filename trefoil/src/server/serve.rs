@@ -10,7 +10,7 @@ use signal_hook::{
 };
 
 use super::{
-    Server,
+    Server, ServerId,
     audit::{Audit, Event},
     check_revocations, observe, rebuild, reload,
 };
@@ -18,7 +18,7 @@ use crate::{
     base::{Error, PROGRAM, Result, log, memory},
     cluster::{CertificateEnd, cluster_id, identity, trust},
     config::PartyConfig,
-    store::{Holder, Store},
+    store::{Holder, Store, Worker},
     wire::{CHUNK, Connection, REQUEST, resolve},
 };
 
@@ -46,7 +46,16 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
     let engine = open_engine(config)?;
     let (access, limits) = (config.access.clone(), config.limits.clone());
     let audit = Audit::open(me, config.audit.as_ref())?;
-    let server = Server::new(me, access, limits, store, engine, config.computing(), audit);
+    let cells = config.cells.clone();
+    let server = Server::new(
+        ServerId { party: me, cells },
+        access,
+        limits,
+        store,
+        engine,
+        config.computing(),
+        audit,
+    );
     server.record_start();
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");
@@ -55,7 +64,8 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         tracing::warn!("{reason}");
     }
     let engine = server.engine();
-    tracing::info!(party = me, engine, listen = config.listen, data = %config.data.display(), "ready");
+    let cell = config.cell();
+    tracing::info!(party = me, cell, engine, listen = config.listen, data = %config.data.display(), "ready");
     accept_clients(endpoint.clone(), server.clone())?;
     if let Some(listener) = observed {
         let observed = server.clone();
@@ -85,7 +95,11 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
 /// A server's identity and its store, which has used no newer list of revoked certificates.
 fn open_party(config: &PartyConfig) -> Result<(Identity, Store)> {
     let identity = party_identity(config)?;
-    let store = open_store(config, &identity)?;
+    let holder = Holder { cluster: cluster_id(&identity)?, party: config.party };
+    let worker = config.cell().map_or(Worker::Alone, Worker::Cell);
+    // No job runs for longer.
+    let hold = 2 * config.limits.job_limit();
+    let store = Store::open_as(&config.data, holder, config.store_key()?, worker, hold)?;
     check_revocations(&store, &identity)?;
     Ok((identity, store))
 }
@@ -101,7 +115,7 @@ fn settings(config: &PartyConfig, identity: &Identity, start: Duration) -> Resul
     };
     let listen = resolve(&system_resolver(), "listen", &config.listen)?[0];
     let settings = Settings::new(Security::Tls(identity.clone())).listen(listen)?;
-    Ok(settings.peers(&config.servers).limits(limits))
+    Ok(settings.peers(config.addresses()).limits(limits))
 }
 
 /// Rebuilds what server `lost` has lost, or helps to. It waits at most `wait` for the two others to do the same.
@@ -119,7 +133,10 @@ pub fn rebuild_store(
     let sharing = config.protocol.sharing();
     rebuild::check(sharing, lost)?;
     memory::keep_private()?;
-    let (identity, store) = open_party(config)?;
+    // Alone, whatever cells there are: they are stopped.
+    let identity = party_identity(config)?;
+    let store = open_store(config, &identity)?;
+    check_revocations(&store, &identity)?;
     let audit = Audit::open(config.party, config.audit.as_ref())?;
     let endpoint = Endpoint::open(settings(config, &identity, wait)?)?;
     let what = format!("{PROGRAM} {lost}");
@@ -218,7 +235,7 @@ pub fn party_identity(config: &PartyConfig) -> Result<Identity> {
     identity(&Role::party(config.party), &config.files())
 }
 
-/// A server's models.
+/// A party's store, which nobody else may use meanwhile: for work on it while its servers are stopped.
 ///
 /// # Errors
 /// As [`Store::open`].

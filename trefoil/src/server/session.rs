@@ -58,7 +58,10 @@ impl Server {
             let prgs = self.0.engine.generators().into_iter().map(Generator::name);
             let servers = self.0.sharing().servers() as u16;
             let job = net::Job::new(SESSION).parties(servers);
-            let job = job.prgs(prgs).config(&VERSION.to_le_bytes());
+            let mut job = job.prgs(prgs).config(&VERSION.to_le_bytes());
+            if let Some(cells) = &self.0.cells {
+                job = job.cell(cells.number);
+            }
             let session = begin(&job.canceller(&canceller)).map_err(Error::from);
             let outcome = session.and_then(|session| self.0.run_session(session, &canceller));
             let was_up = self.0.state().link == Link::Up;

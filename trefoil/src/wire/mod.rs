@@ -24,7 +24,7 @@ pub use messages::{Reply, Request};
 pub use pace::Pace;
 pub use progress::Watched;
 pub use states::{
-    Cost, DataState, JobState, Link, ModelState, Place, PublicModel, RunState, Stage, Status,
+    Cell, Cost, DataState, JobState, Link, ModelState, Place, PublicModel, RunState, Stage, Status,
     StepCost,
 };
 
@@ -33,7 +33,7 @@ use mpc_core::{Parcel, ParcelKey, sharing::Contents};
 use crate::base::{Error, PROGRAM, Result};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;
@@ -53,6 +53,9 @@ pub(crate) const MOST_TENSORS: usize = 64;
 
 /// In every reply to a client whose conversation is not here, or not of this model any more.
 pub(crate) const GONE: &str = "send its text again";
+
+/// In every reply about a job that was lost with a server or a link, and not for what it is: another cell can do it.
+pub(crate) const LOST: &str = "it can be sent again";
 
 /// A connection between a client and a server: whole frames in order.
 pub trait Channel: Send {

@@ -49,6 +49,22 @@ pub struct Status {
     /// A dealer's tapes that it has, where answers come from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tapes: Vec<TapeState>,
+    /// Its number among its party's workers, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<Cell>,
+    /// Seconds that all jobs which wait or run here will take, by the time of jobs like them before.
+    #[serde(default)]
+    pub waiting_seconds: f64,
+}
+
+/// One of several workers of a party.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Its number, from 0.
+    pub number: u16,
+    /// The greatest number of them.
+    pub of: u16,
 }
 
 /// The state of a server's session with the others.

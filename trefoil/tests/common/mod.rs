@@ -38,6 +38,20 @@ pub struct Run {
     pub err: String,
 }
 
+/// Starts the server of a folder by the program that a command begins with. Its log goes on in the folder.
+pub fn launch(folder: &Path, mut command: Command, options: &[&str]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    command
+        .args(["party", "--config"])
+        .arg(folder.join("party.toml"))
+        .args(options)
+        .env("TREFOIL_LOG", "info")
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
 impl Cluster {
     /// Makes a cluster and starts its servers.
     pub fn start(name: &str, clients: &str) -> Self {
@@ -112,18 +126,9 @@ impl Cluster {
         self.launch(party, command);
     }
 
-    fn launch(&mut self, party: usize, mut command: Command) {
+    fn launch(&mut self, party: usize, command: Command) {
         let folder = self.folder.join(format!("party-{party}"));
-        let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-        let child = command
-            .args(["party", "--config"])
-            .arg(folder.join("party.toml"))
-            .env("TREFOIL_LOG", "info")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.parties[party] = Some(child);
+        self.parties[party] = Some(launch(&folder, command, &[]));
     }
 
     /// Ends a server as `kill -9` does.

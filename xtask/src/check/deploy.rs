@@ -20,6 +20,9 @@ const EXPOSURE: &str = "20";
 /// The files of a party that an operator's overlay includes.
 const FILES: [&str; 5] = ["party.toml", "authority.pem", "party.pem", "party.key", "revoked.pem"];
 
+/// The overlays that operators copy: of one server, and of several cells.
+const OVERLAYS: [&str; 2] = ["example", "cells"];
+
 /// Checks all files for which a tool is installed, and names those without one.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let programs = built::executables(root)?.into_iter();
@@ -84,7 +87,7 @@ fn unit(root: &Path, program: &Path, folder: &Path) -> Result<String> {
     Ok(format!("systemd: {overall}"))
 }
 
-/// The example's overlay, filled with a party's files, makes manifests that Kubernetes takes.
+/// The overlays, filled with a party's files, make manifests that Kubernetes takes.
 fn manifests(root: &Path, program: &Path, folder: &Path) -> Result<String> {
     let cluster = folder.join("cluster");
     let made = Command::new(program)
@@ -96,17 +99,22 @@ fn manifests(root: &Path, program: &Path, folder: &Path) -> Result<String> {
     ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let ours = folder.join("kubernetes");
     copy(&root.join("deploy/kubernetes"), &ours)?;
-    let overlay = ours.join("overlays/example");
-    for file in FILES {
-        fs::copy(cluster.join("party-0").join(file), overlay.join(file))?;
+    let mut manifests = Vec::new();
+    for name in OVERLAYS {
+        let overlay = ours.join("overlays").join(name);
+        for file in FILES {
+            fs::copy(cluster.join("party-0").join(file), overlay.join(file))?;
+        }
+        let kubectl = Command::new("kubectl").arg("kustomize").arg(&overlay).output();
+        let Ok(built) = kubectl else {
+            return Ok("Kubernetes: not checked, there is no kubectl".to_owned());
+        };
+        ensure!(built.status.success(), "{name}: {}", String::from_utf8_lossy(&built.stderr));
+        let built = String::from_utf8(built.stdout).context("manifests")?;
+        ensure!(built.contains("party.key:"), "the overlay {name} leaves out the party's key");
+        manifests.push(built);
     }
-    let kubectl = Command::new("kubectl").arg("kustomize").arg(&overlay).output();
-    let Ok(built) = kubectl else {
-        return Ok("Kubernetes: not checked, there is no kubectl".to_owned());
-    };
-    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let manifests = String::from_utf8(built.stdout).context("manifests")?;
-    ensure!(manifests.contains("party.key:"), "the overlay leaves out the party's key");
+    let manifests = manifests.join("---\n");
     let Some(python) = interpreter() else {
         return Ok("Kubernetes: built and not validated, there is no Python".to_owned());
     };

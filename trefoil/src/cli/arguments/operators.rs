@@ -139,12 +139,15 @@ nobody who sees answers, or works with somebody who does: from answers a dealer 
 
 /// Arguments of `party`.
 #[derive(Debug, Args)]
-#[command(override_usage = "trefoil party --config <FILE> [--check]")]
+#[command(override_usage = "trefoil party --config <FILE> [--cell <NUMBER>] [--check]")]
 pub struct Party {
     /// Read the configuration, the certificate and every file of every model, report damage, and end; for a server
     /// that is stopped
     #[arg(long)]
     pub check: bool,
+    /// The number of this worker, where the file has [cells]; else what the file says
+    #[arg(long, value_name = "NUMBER")]
+    pub cell: Option<u16>,
     /// End as if asked to when the process that started this one ends
     #[arg(long, hide = true)]
     pub ends_with_parent: bool,

@@ -3,11 +3,12 @@
 use serde_json::json;
 
 use crate::{
-    base::{Id, Result, format::table},
+    base::{Error, Id, Result, format::table},
     cli::{
         arguments::{Global, Job},
         output::Output,
     },
+    client::connect_to,
     wire::{JobState, Stage},
 };
 
@@ -19,7 +20,16 @@ pub(super) fn run(command: &Job, global: &Global, output: Output) -> Result<()> 
 }
 
 fn list(global: &Global, output: Output) -> Result<()> {
-    let told = super::connect(global)?.jobs()?;
+    let config = super::client_config(global)?;
+    let mut told = Vec::new();
+    for cell in config.each_cell() {
+        match connect_to(&config, cell).and_then(|mut client| client.jobs()) {
+            Ok(jobs) => told.extend(jobs),
+            // There may be fewer cells than the file allows for.
+            Err(Error::Unreachable { .. }) if cell.is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
     // Party 0 knows the order; what only another server holds still waits for its parts.
     let mut jobs: Vec<&JobState> = Vec::new();
     for job in told.iter().flatten() {
@@ -47,6 +57,10 @@ fn row(job: &JobState) -> Vec<String> {
 }
 
 fn cancel(id: Id, global: &Global, output: Output) -> Result<()> {
-    super::connect(global)?.cancel(id)?;
+    let config = super::client_config(global)?;
+    let cancel = |cell| connect_to(&config, cell)?.cancel(id);
+    // A job is in one cell.
+    let told = config.each_cell().map(cancel).reduce(Result::or);
+    told.unwrap_or_else(|| Err(Error::Internal("there is no cell".to_owned())))?;
     output.result(&json!({ "cancelled": id }), || format!("cancelled {id}"))
 }

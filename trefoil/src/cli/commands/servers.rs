@@ -32,7 +32,7 @@ pub(super) fn party(arguments: &Party, global: &Global, output: Output) -> Resul
         let reason = "name this server's file: trefoil party --config party-0/party.toml";
         return Err(Error::config("--config", reason));
     };
-    let config = PartyConfig::read(path)?;
+    let config = PartyConfig::read_cell(path, arguments.cell)?;
     #[cfg(target_os = "linux")]
     if arguments.ends_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
@@ -76,14 +76,20 @@ const SKEW: u64 = 60;
 
 /// Every server is asked on its own, since this is the command for when something is wrong.
 pub(super) fn status(global: &Global, output: Output) -> Result<()> {
-    let states = ask_all(&super::client_config(global)?)?;
-    let values: Vec<_> =
-        states.iter().enumerate().map(|(party, state)| value(party, state)).collect();
+    let config = super::client_config(global)?;
+    let states = ask_all(&config)?;
+    let place = |at: usize| (at / config.servers.len(), at % config.servers.len());
+    let cell_of = |at: usize| config.cells.map(|_| place(at).0);
+    let values: Vec<_> = states
+        .iter()
+        .enumerate()
+        .map(|(at, state)| value(cell_of(at), place(at).1, state))
+        .collect();
     output.result(&values, || {
         let heading =
             ["party", "link", "models", "waiting", "done", "failed", "up", "certificate", "engine"];
-        let rows: Vec<_> =
-            states.iter().enumerate().map(|(party, state)| row(party, state)).collect();
+        let row = |(at, state)| row(cell_of(at), place(at).1, state);
+        let rows: Vec<_> = states.iter().enumerate().map(row).collect();
         table(&heading, &rows)
     })?;
     for warning in states.iter().flatten().flat_map(warnings) {
@@ -92,6 +98,23 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     for state in states.iter().flatten() {
         state.tapes.iter().try_for_each(|tape| output.remark(tape_line(state.party, tape)))?;
     }
+    // There may be fewer cells than the file allows for: one that is linked will do.
+    let mut states = states.into_iter();
+    let mut outcome = Ok(());
+    loop {
+        let cell: Vec<_> = states.by_ref().take(config.servers.len()).collect();
+        if cell.is_empty() {
+            return outcome;
+        }
+        outcome = are_linked(cell);
+        if outcome.is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+/// Checks that servers answer and are linked with each other.
+fn are_linked(states: Vec<Result<Status>>) -> Result<()> {
     for state in states {
         let state = state?;
         if let Link::Down { reason } = state.link {
@@ -105,45 +128,50 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// Asks all servers at once. It waits only a short time for the others after the first answer.
+/// Asks all servers at once, those of one cell after those of another. It waits only a short time for the others after the
+/// first answer.
 pub(super) fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
-    let dialler = Arc::new(client::Dialler::new(config)?);
+    let first = client::Dialler::new(config)?;
     let (answers, incoming) = mpsc::channel();
     let silence = config.silence_limit();
-    let servers = config.servers.len();
-    for party in 0..servers {
-        let (dialler, answers) = (dialler.clone(), answers.clone());
-        thread::spawn(move || {
-            let channel = dialler.dial_once(party);
-            let status = channel.and_then(|mut channel| client::status(&mut *channel, silence));
-            // The caller may have left.
-            let _ = answers.send((party, status));
-        });
+    let mut places: Vec<(usize, String)> = Vec::new();
+    for cell in config.each_cell() {
+        let addresses = config.addresses(cell);
+        let dialler = Arc::new(first.of(addresses.clone()));
+        for (party, address) in addresses.into_iter().enumerate() {
+            let (dialler, answers, at) = (dialler.clone(), answers.clone(), places.len());
+            places.push((party, address));
+            thread::spawn(move || {
+                let channel = dialler.dial_once(party);
+                let status = channel.and_then(|mut channel| client::status(&mut *channel, silence));
+                // The caller may have left.
+                let _ = answers.send((at, status));
+            });
+        }
     }
     let began = Instant::now();
     let mut limit = config.connect_limit();
-    let mut states: Vec<_> = (0..servers).map(|_| None).collect();
+    let mut states: Vec<_> = places.iter().map(|_| None).collect();
     while states.iter().any(Option::is_none) {
-        let Ok((party, state)) = incoming.recv_timeout(limit.saturating_sub(began.elapsed()))
-        else {
+        let Ok((at, state)) = incoming.recv_timeout(limit.saturating_sub(began.elapsed())) else {
             break;
         };
         if state.is_ok() {
             // If the first answer takes long, the others may too.
             limit = limit.min(PROMPT.max(3 * began.elapsed()));
         }
-        states[party] = Some(state);
+        states[at] = Some(state);
     }
     let waited = began.elapsed().as_secs_f64();
-    let silent = |(party, state): (usize, Option<Result<Status>>)| {
+    let silent = |((party, address), state): ((usize, String), Option<Result<Status>>)| {
         state.unwrap_or_else(|| {
-            let server = format!("party {party} at {}", config.servers[party]);
+            let server = format!("party {party} at {address}");
             let reason =
                 format!("no answer within {waited:.1} s: it hangs, or the way there is cut");
             Err(Error::Unreachable { server, reason })
         })
     };
-    Ok(states.into_iter().enumerate().map(silent).collect())
+    Ok(places.into_iter().zip(states).map(silent).collect())
 }
 
 /// The number of answers a tape still gives.
@@ -182,16 +210,20 @@ fn warnings(state: &Status) -> Vec<String> {
     warnings
 }
 
-fn value(party: usize, state: &Result<Status>) -> Value {
-    match state {
-        Ok(state) => json!(state),
-        Err(error) => json!({ "party": party, "error": error.to_string() }),
+fn value(cell: Option<usize>, party: usize, state: &Result<Status>) -> Value {
+    match (state, cell) {
+        (Ok(state), _) => json!(state),
+        (Err(error), None) => json!({ "party": party, "error": error.to_string() }),
+        (Err(error), Some(cell)) => {
+            json!({ "party": party, "cell": { "number": cell }, "error": error.to_string() })
+        }
     }
 }
 
-fn row(party: usize, state: &Result<Status>) -> Vec<String> {
+fn row(cell: Option<usize>, party: usize, state: &Result<Status>) -> Vec<String> {
+    let name = cell.map_or(party.to_string(), |cell| format!("{party}, cell {cell}"));
     let Ok(state) = state else {
-        return vec![party.to_string(), "unreachable".to_owned()];
+        return vec![name, "unreachable".to_owned()];
     };
     let link = match (&state.link, &state.step) {
         (Link::Down { .. }, _) => "down".to_owned(),
@@ -200,7 +232,7 @@ fn row(party: usize, state: &Result<Status>) -> Vec<String> {
     };
     let link = if state.stopping { format!("{link}, being stopped") } else { link };
     vec![
-        state.party.to_string(),
+        name,
         link,
         match state.damaged.len() {
             0 => state.models.to_string(),
@@ -273,6 +305,8 @@ mod tests {
             certificates: Vec::new(),
             clock: cluster::now(),
             tapes: Vec::new(),
+            cell: None,
+            waiting_seconds: 0.0,
         }
     }
 

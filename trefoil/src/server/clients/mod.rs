@@ -27,7 +27,8 @@ use super::{
 use crate::{
     base::{Digest, Error, Id, PROGRAM, Result, Shares},
     wire::{
-        Channel, Link, Pace, Reply, Request, hear, receive_parcel, say, send_bytes, send_bytes_at,
+        Channel, LOST, Link, Pace, Reply, Request, hear, receive_parcel, say, send_bytes,
+        send_bytes_at,
     },
 };
 
@@ -316,8 +317,7 @@ impl Core {
         match &state.link {
             Link::Down { reason } if began.elapsed() >= limit && state.since.elapsed() >= limit => {
                 Some(format!(
-                    "the servers are not linked ({reason}); start or mend the one that is missing, \
-                     then try again"
+                    "the servers are not linked ({reason}); start or mend the one that is missing, after which {LOST}"
                 ))
             }
             _ => None,

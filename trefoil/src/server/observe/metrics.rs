@@ -31,6 +31,9 @@ pub enum Outcome {
     Cheated,
 }
 
+/// The seconds that a job of a new kind is taken to need.
+const UNKNOWN: f64 = 0.1;
+
 impl Outcome {
     /// The name in the metrics.
     #[must_use]
@@ -108,6 +111,16 @@ impl Metrics {
         }
     }
 
+    /// The mean time of jobs of a kind on an item, or a guess before the first is done.
+    pub(in crate::server) fn mean_seconds(&self, kind: &str, name: &str) -> f64 {
+        let inner = self.lock();
+        let took = inner.took.iter().find(|((of, item), _)| *of == kind && item == name);
+        match took {
+            Some((_, [time, ..])) if time.count > 0 => time.sum / time.count as f64,
+            _ => UNKNOWN,
+        }
+    }
+
     /// All counts, and a server's state.
     pub(super) fn page(&self, state: &Status) -> String {
         let mut page = String::new();
@@ -119,6 +132,11 @@ impl Metrics {
             ("trefoil_link_up", "1 if all servers are linked.", up),
             ("trefoil_stopping", "1 if the server takes no new jobs.", stopping),
             ("trefoil_jobs_waiting", "Jobs that wait.", state.waiting as f64),
+            (
+                "trefoil_work_waiting_seconds",
+                "Seconds that the jobs which wait or run will take, as jobs like them took.",
+                state.waiting_seconds,
+            ),
             ("trefoil_clients", "Clients that are connected.", state.clients as f64),
             (
                 "trefoil_reserved_bytes",

@@ -19,6 +19,8 @@ use std::{collections::HashSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::LOST;
+
 use crate::base::{Digest, Id};
 
 pub use follower::Follower;
@@ -93,8 +95,7 @@ fn missing(held: &[bool], limit: Duration) -> String {
     let absent: Vec<_> = (0..held.len()).filter(|&party| !held[party]).collect();
     let names: Vec<_> = absent.iter().map(|party| format!("party {party}")).collect();
     format!(
-        "the parts of this job did not reach {} within {} s; check the connection to it, then try \
-         again",
+        "the parts of this job did not reach {} within {} s; check the connection to it, after which {LOST}",
         names.join(" and "),
         limit.as_secs()
     )
