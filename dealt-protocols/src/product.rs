@@ -76,8 +76,12 @@ impl<E: Engine> Dealt<E> {
         add_up(products)
     }
 
-    /// This party's addend of a masked tensor.
-    pub(crate) fn addend_of(&self, x: &Share<E::Tensor>) -> Result<E::Tensor> {
+    /// This party's addend of a masked tensor: those of all parties that compute add up to it. At the dealer it is the whole
+    /// mask, which belongs to no sum. It must not leave the party.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn addend_of(&self, x: &Share<E::Tensor>) -> Result<E::Tensor> {
         if self.is_first() {
             self.zip_words(&x.mask, &x.masked, u64::wrapping_add)
         } else {

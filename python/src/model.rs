@@ -1,6 +1,6 @@
 //! Models: a public plan and weights that only their owner has.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use models::onnx::{self, Answers, ImportOptions};
 use nn_layers::{Compiled, Graph, HostTensor, InputSpec, Plan, PlanOptions, Sizes, StateSpec};
@@ -17,6 +17,8 @@ pub(crate) struct Model {
     graph: Option<Graph>,
     compiled: Arc<Compiled>,
     plan: Arc<Plan>,
+    /// The plan with a guard, made when it is first run with one.
+    guarded: OnceLock<Arc<Plan>>,
     frac: u32,
     /// The file of a language model that goes on from step to step, and the options.
     source: Option<(Source, ImportOptions)>,
@@ -106,7 +108,7 @@ impl Model {
         Ok(self.plan.step_outputs().map(one).collect())
     }
 
-    /// What stays from step to step, as it is before the first one: name, dimensions, fraction bits, and the axis of positions.
+    /// The values that stay from step to step, before the first one: name, dimensions, fraction bits, and the axis of positions.
     fn states(&self) -> PyResult<Vec<State>> {
         let sizes = Sizes { batch: self.plan.fixed_batch().unwrap_or(1), past: 0 };
         let shapes = self.plan.input_shapes(sizes).map_err(Failure::from)?;
@@ -144,8 +146,7 @@ impl Model {
 
     /// The names of the values that a guard over a run checks.
     fn guarded(&self) -> Vec<String> {
-        let plan = self.plan.as_ref().clone().with_guard(true);
-        plan.guarded().into_iter().map(str::to_owned).collect()
+        self.guarded_plan().guarded().into_iter().map(str::to_owned).collect()
     }
 
     /// True if each row of the results depends on its own row of the inputs alone.
@@ -248,13 +249,14 @@ impl Model {
     /// A model that is planned already, which cannot be trained.
     pub(crate) fn ready(compiled: Compiled, frac: u32) -> Self {
         let plan = Arc::new(compiled.plan.clone());
-        Self { graph: None, compiled: Arc::new(compiled), plan, frac, source: None }
+        let (compiled, guarded) = (Arc::new(compiled), OnceLock::new());
+        Self { graph: None, compiled, plan, guarded, frac, source: None }
     }
 
     /// The program for servers, with a guard. Of a language model that came from a file it also has steps of these numbers of
     /// positions, if it can: unless they are given, that is no error.
     pub(crate) fn program(&self, lengths: Option<&[usize]>) -> Result<Program> {
-        let program = Program::new((*self.plan).clone().with_guard(true))?;
+        let program = Program::new((*self.guarded_plan()).clone())?;
         let Some((source, options)) = &self.source else { return Ok(program) };
         let read = |positions| {
             let graph = source.read(&options.clone().with_positions(positions));
@@ -280,5 +282,11 @@ impl Model {
 
     pub(crate) fn plan(&self) -> Arc<Plan> {
         self.plan.clone()
+    }
+
+    /// The plan with a guard.
+    pub(crate) fn guarded_plan(&self) -> Arc<Plan> {
+        let make = || Arc::new((*self.plan).clone().with_guard(true));
+        self.guarded.get_or_init(make).clone()
     }
 }

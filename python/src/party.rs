@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Addend { id: u64 },
     /// The same words with the bound that the caller knows.
     Bound { first: u64, id: u64, bound: f64 },
-    /// Runs a plan. With a seed of its signs, a guard checks the run and adds its findings.
+    /// Runs a plan. With a seed of its signs, a plan with a guard checks the run and adds its findings.
     Run { first: u64, plan: Arc<Plan>, weights: Vec<u64>, inputs: Vec<u64>, guard: Option<u64> },
     /// Makes a step of a training: the state's new tensors and the metrics of the step. With a seed of its signs, a
     /// guard checks the step and adds its findings.
@@ -159,19 +159,10 @@ impl Run for Dealt<AnyEngine> {
     }
 
     fn addend(&self, share: &Self::Share) -> mpc_core::Result<Tensor> {
-        let held = self.hold(&[share])?.into_iter().flatten();
-        let mut words = held.collect::<Vec<_>>().into_iter();
-        let (Some(mask), Some(masked)) = (words.next(), words.next()) else {
-            return Err(mpc_core::Error::unanswered("hold"));
-        };
-        let me = self.me().0;
-        let dealer = self.parties();
-        if me == 0 {
-            let sums = mask.words().iter().zip(masked.words()).map(|(m, x)| m.wrapping_add(*x));
-            return Ok(Tensor::new(mask.shape().clone(), sums.collect())?);
-        }
+        let words = self.engine().download(&self.addend_of(share)?)?;
         // The dealer has the whole mask, which the parties' addends make too.
-        Ok(if me == dealer { Tensor::zeros(mask.shape().clone()) } else { mask })
+        let deals = self.me().0 == self.parties();
+        Ok(if deals { Tensor::zeros(words.shape().clone()) } else { words })
     }
 }
 
@@ -393,7 +384,6 @@ fn obey<P: Run>(
             let mut layers = Layers(Vec::new());
             let outputs = match guard {
                 Some(seed) => {
-                    let plan = Plan::clone(&plan).with_guard(true);
                     let (mut outputs, found) =
                         plan.run_guarded(mpc, &weights, &inputs, seed, &mut layers)?;
                     outputs.push(found);

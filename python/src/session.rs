@@ -343,7 +343,7 @@ impl Session {
         guard: Option<u64>,
         states: Vec<PyRef<'_, Handle>>,
     ) -> PyResult<Vec<Handle>> {
-        let plan = model.plan();
+        let plan = if guard.is_some() { model.guarded_plan() } else { model.plan() };
         let inputs = with_states(&plan, inputs, states)?;
         let made = self.run_plan(py, plan.clone(), weights, inputs, guard)?;
         Ok(states_last(&plan, made))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -234,14 +235,8 @@ class Model:
 
         Parameters
         ----------
-        prompt : sequence of int
-            At least one token.
-        new : int
-            The most tokens to add.
-        stop : sequence of int
-            Tokens behind which nothing is added.
-        choose : callable, optional
-            For a model made with ``answers="logits"``: from a vector of scores to a token; the highest, unless given.
+        prompt, new, stop, choose
+            As of :meth:`SecretConversation.generate`, for a text of its own.
 
         Returns
         -------
@@ -337,25 +332,29 @@ class Model:
     def _run(self, mpc, inputs, owner, guard=True):
         if self._model.positions()[0]:
             raise InputError("the model keeps values from step to step: mpc.conversation(model) and model.generate run it")
-        guarded = self._model.guarded() if guard else []
+        guarded = self._guarded if guard else []
         made = self._guarded_run(mpc, self._weights_of(mpc, owner), self._handles(mpc, inputs, owner), guarded)
         outputs = tuple(_secret(mpc, handle) for handle in made)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    @cached_property
+    def _guarded(self):
+        """The names of the values that a guard checks."""
+        return self._model.guarded()
 
     def _first_states(self, mpc, owner):
         """What stays from step to step, before the first one."""
         states = []
         for _, dims, frac, _ in self._model.states():
-            public = mpc._public(np.zeros(dims, np.int64 if frac == 0 else np.float64), frac)
-            (handle,) = mpc._session.input(owner, [public], [dims], [frac])
-            states.append(_secret(mpc, handle))
-        return states
+            states.append((mpc._public(np.zeros(dims, np.int64 if frac == 0 else np.float64), frac), dims, frac))
+        publics, dims, fracs = map(list, zip(*states))
+        return [_secret(mpc, handle) for handle in mpc._session.input(owner, publics, dims, fracs)]
 
     def _step(self, mpc, inputs, states, owner):
         """The results of a step, and what stays behind it."""
-        handles, guarded = self._handles(mpc, inputs, owner), self._model.guarded()
+        handles = self._handles(mpc, inputs, owner)
         kept = [state._handle for state in states]
-        made = self._guarded_run(mpc, self._weights_of(mpc, owner), handles, guarded, kept)
+        made = self._guarded_run(mpc, self._weights_of(mpc, owner), handles, self._guarded, kept)
         made = [_secret(mpc, handle) for handle in made]
         count = len(made) - len(states)
         return tuple(made[:count]), made[count:]

@@ -238,7 +238,8 @@ class Mpc:
             One for each of the model's inputs.
         guard : bool
             Let the parties compare the values of all layers with their range. Without it a result may be wrong without an
-            error where nobody has the numbers. Costs some 5 rounds, and bytes in proportion to the number of layers.
+            error where nobody has the numbers. Costs 8 rounds with the opening of what it found, and bytes in proportion to the
+            number of layers.
 
         Returns
         -------

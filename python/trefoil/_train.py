@@ -538,7 +538,7 @@ class Trainer:
         """Rows behind the layers that stay as they are, which they pass in batches, and the arrays that later layers take."""
         before, after = self._halves
         given = dict(zip(self._model.inputs, arrays))
-        names, guarded = list(before.outputs), before._model.guarded() if self.guard_every else []
+        names, guarded = list(before.outputs), before._guarded if self.guard_every else []
         weights, parts = before._weights_of(self.mpc, self._owner), []
         for at in range(0, arrays[0].shape[0], self.batch_size):
             rows = [given[name][at : at + self.batch_size] for name in before.inputs]
