@@ -1,14 +1,16 @@
-//! The networks of the papers, as graphs: LeNet, AlexNet, VGG-16, ResNets, BERT and GPT-2.
+//! The networks of the papers, as graphs: of images, texts and speech.
 //!
-//! Those for images are known to [`by_name`]. Each comes with [`Pooling::Average`], as CryptGPU evaluates it (Tan et al., S&P 2021, appendix B),
+//! Those for images, but for the vision transformer, are known to [`by_name`]. Each comes with [`Pooling::Average`], as CryptGPU evaluates it (Tan et al., S&P 2021, appendix B),
 //! and with [`Pooling::Max`], unmodified. Weights have torchvision's names where that has the network.
 
 mod alexnet;
 mod blocks;
 mod lenet;
 mod resnet;
+mod sentiment;
 mod small;
 mod source;
+mod speech;
 mod transformer;
 mod vgg;
 
@@ -17,9 +19,11 @@ use nn_layers::Graph;
 pub use alexnet::alexnet;
 pub use lenet::lenet;
 pub use resnet::{Depth, resnet, resnet_cifar};
+pub use sentiment::{SENTIMENT_WORDS, sentiment};
 pub use small::small_cnn;
 pub use source::{NamedWeights, RandomWeights, Role, Weights};
-pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2, gpt2_step};
+pub use speech::wav2letter;
+pub use transformer::{GPT2_TOKENS, Transformer, bert, gpt2, gpt2_step, vit};
 pub use vgg::vgg16;
 
 use crate::{Error, Result};

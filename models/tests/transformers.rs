@@ -1,7 +1,9 @@
 //! Networks between three parties in each profile: bytes and rounds; and what transformers compute.
 
 use crate::common::{distance, run};
-use models::architectures::{Pooling, RandomWeights, Transformer, bert, by_name, gpt2, gpt2_step};
+use models::architectures::{
+    Pooling, RandomWeights, Transformer, bert, by_name, gpt2, gpt2_step, vit,
+};
 use mpc_core::{Profile, Protocol, Result, TestWorld};
 use net::{Metered, Party, Report, Session};
 use nn_layers::{Caches, Compiled, Graph, PlanOptions, Sizes};
@@ -108,9 +110,14 @@ fn steps_of_a_transformer_are_the_whole_at_once() {
 fn small_transformers_on_shares_agree_with_floats_in_each_profile() {
     let size = Transformer { layers: 1, width: 16, heads: 2, inner: 32, time: 6 };
     let mut random = RandomWeights::new(3);
-    let graphs = [bert(&size, &mut random).unwrap(), gpt2(&size, 20, &mut random).unwrap()];
+    let graphs = [
+        bert(&size, &mut random).unwrap(),
+        gpt2(&size, 20, &mut random).unwrap(),
+        vit(&Transformer { time: 5, ..size }, 4, 7, &mut random).unwrap(),
+    ];
     for (graph, profile) in graphs.iter().flat_map(|graph| PROFILES.map(|p| (graph, p))) {
-        let x = random.around(&[1, size.time, size.width], 0.0, 1.0).unwrap();
+        let shape = compiled(graph, profile).plan.input_shapes(1).unwrap().remove(0);
+        let x = random.around(shape.dims(), 0.0, 1.0).unwrap();
         let expected = graph.evaluate(std::slice::from_ref(&x)).unwrap();
         let compiled = compiled(graph, profile);
         let inputs = [x];

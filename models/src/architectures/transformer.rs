@@ -1,6 +1,6 @@
-//! Transformers: BERT and GPT-2.
+//! Transformers: BERT, GPT-2 and those of images.
 
-use nn_layers::layers::{Layer, LayerNorm, Linear, MultiHeadAttention, Weight};
+use nn_layers::layers::{Conv2d, Layer, LayerNorm, Linear, MultiHeadAttention, Weight};
 use nn_layers::{Binary, Dim, Graph, HostTensor, Op, Unary, ValueId};
 
 use super::{Role, Weights};
@@ -79,18 +79,65 @@ pub fn gpt2_step(size: &Transformer, tokens: usize, weights: &mut dyn Weights) -
     decoder(Blocks { graph, size: *size, weights, cached: true }, x, tokens)
 }
 
+/// The vision transformer ViT (Dosovitskiy et al., ICLR 2021) from square colour images `[N, 3, side, side]` to the scores
+/// `[N, classes]`; ViT-B/16 is `vit(&Transformer::base(197), 16, 1000, ..)`. A position is a square of `patch` x `patch`
+/// pixels, and the first one stands for the whole image, so `size.time - 1` is a square number. Its learned row is the sum of
+/// the two that other implementations have for it.
+///
+/// # Errors
+/// [`Error::Network`] if it is not, and those of the weights.
+pub fn vit(
+    size: &Transformer,
+    patch: usize,
+    classes: usize,
+    weights: &mut dyn Weights,
+) -> Result<Graph> {
+    let Transformer { time, width, .. } = *size;
+    let rows = time.saturating_sub(1).isqrt();
+    if rows == 0 || rows * rows + 1 != time {
+        let reason = format!("{time} positions are not one more than those of a square");
+        return Err(nn_layers::Error::invalid("vit", reason).into());
+    }
+    let mut graph = Graph::new(1);
+    let dims = [3, patch * rows, patch * rows].map(Dim::Fixed);
+    let image = graph.input("image", &[&[Dim::Batch(1)], &dims[..]].concat())?;
+    let mut b = Blocks { graph, size: *size, weights, cached: false };
+    let kernel = b.weights.tensor(
+        "patch_embed.proj.weight",
+        &[width, 3, patch, patch],
+        Role::Kernel(3 * patch * patch),
+    )?;
+    let bias = b.weights.tensor("patch_embed.proj.bias", &[width], Role::Shift)?;
+    let cut = Conv2d { stride: [patch; 2], ..Conv2d::new(kernel, Some(bias.into())) };
+    let x = cut.forward(&mut b.graph, "patch_embed", image)?;
+    let flat = vec![Dim::Rest, Dim::Fixed(width), Dim::Fixed(time - 1)];
+    let x = b.graph.add("flat", Op::Reshape(flat), &[x])?;
+    let x = b.graph.add("positions", Op::Permute(vec![0, 2, 1]), &[x])?;
+    // Zeros before the squares' positions, so that the first one is a learned row alone.
+    let whole = Op::Pad { before: vec![0, 1, 0], after: vec![0; 3], value: 0.0 };
+    let x = b.graph.add("whole", whole, &[x])?;
+    let learned = b.weights.tensor("pos_embed", &[time, width], Role::Shift)?;
+    let learned = b.graph.weight("pos_embed", learned);
+    let mut x = b.sum(x, learned)?;
+    for layer in 0..size.layers {
+        let name = |part: &str| format!("blocks.{layer}.{part}");
+        let parts = ["norm1", "attn", "norm2", "mlp.fc1", "mlp.fc2"].map(name);
+        x = b.normed_first(x, &parts, 1e-6, false)?;
+    }
+    let first = Op::Slice { axis: 1, start: 0, end: Dim::Fixed(1), step: 1 };
+    x = b.graph.add("first", first, &[x])?;
+    x = b.norm(x, "norm", 1e-6)?;
+    x = b.graph.add("first", Op::Reshape(vec![Dim::Rest, Dim::Fixed(width)]), &[x])?;
+    x = b.dense(x, "head", classes)?;
+    Ok(b.finish("logits", x))
+}
+
 fn decoder(mut b: Blocks<'_>, mut x: ValueId, tokens: usize) -> Result<Graph> {
     let size = b.size;
     for layer in 0..size.layers {
         let name = |part: &str| format!("h.{layer}.{part}");
-        let y = b.norm(x, &name("ln_1"), 1e-5)?;
-        let y = b.attention(y, &name("attn"), true)?;
-        x = b.sum(x, y)?;
-        let y = b.norm(x, &name("ln_2"), 1e-5)?;
-        let y = b.dense(y, &name("mlp.c_fc"), size.inner)?;
-        let y = b.gelu(y)?;
-        let y = b.dense(y, &name("mlp.c_proj"), size.width)?;
-        x = b.sum(x, y)?;
+        let parts = ["ln_1", "attn", "ln_2", "mlp.c_fc", "mlp.c_proj"].map(name);
+        x = b.normed_first(x, &parts, 1e-5, true)?;
     }
     let last = Op::Slice { axis: 1, start: size.time - 1, end: Dim::Fixed(size.time), step: 1 };
     x = b.graph.add("last", last, &[x])?;
@@ -161,6 +208,25 @@ impl<'a> Blocks<'a> {
             return Ok(layer.step(&mut self.graph, name, x)?);
         }
         Ok(layer.forward(&mut self.graph, name, x)?)
+    }
+
+    /// A block whose halves begin with a norm: attention, and two layers with GELU between them. `parts` are the names of
+    /// norm, attention, norm and the two layers.
+    fn normed_first(
+        &mut self,
+        x: ValueId,
+        [norm1, attention, norm2, first, second]: &[String; 5],
+        epsilon: f64,
+        hide_later: bool,
+    ) -> Result<ValueId> {
+        let y = self.norm(x, norm1, epsilon)?;
+        let y = self.attention(y, attention, hide_later)?;
+        let x = self.sum(x, y)?;
+        let y = self.norm(x, norm2, epsilon)?;
+        let y = self.dense(y, first, self.size.inner)?;
+        let y = self.gelu(y)?;
+        let y = self.dense(y, second, self.size.width)?;
+        self.sum(x, y)
     }
 
     fn gelu(&mut self, x: ValueId) -> Result<ValueId> {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use models::architectures::{
-    GPT2_TOKENS, Pooling, RandomWeights, Transformer, bert, by_name, gpt2, gpt2_step,
+    GPT2_TOKENS, Pooling, RandomWeights, SENTIMENT_WORDS, Transformer, bert, by_name, gpt2,
+    gpt2_step, sentiment, vit, wav2letter,
 };
 use mpc_core::{Operand, Profile as Spares, SecretTensor, Settings};
 use net::{Party, Session, Stats, launch as parties};
@@ -41,6 +42,12 @@ enum Architecture {
     Gpt2,
     /// A single position, likewise, behind this number of cached ones.
     Gpt2Step(usize),
+    /// ViT-B/16, of an image of 224 x 224 pixels.
+    Vit,
+    /// Of a second of sound.
+    Wav2Letter,
+    /// Of the number of times that each word is in a text.
+    Sentiment,
 }
 
 const fn images(
@@ -53,7 +60,7 @@ const fn images(
     Model { case, network, batch, profile: Spares::Balanced }
 }
 
-const fn text(case: &'static str, network: Architecture) -> Model {
+const fn one(case: &'static str, network: Architecture) -> Model {
     Model { case, network, batch: 1, profile: Spares::Balanced }
 }
 
@@ -64,9 +71,9 @@ const fn slow(case: &'static str, model: Model) -> Model {
 
 const LENET: Model = images("lenet/1", "lenet", Pooling::Average, 1);
 const RESNET50: Model = images("resnet50/1", "resnet50", Pooling::Max, 1);
-const BERT: Model = text("bert-base/1", Architecture::Bert);
-const GPT2: Model = text("gpt2/1", Architecture::Gpt2);
-const DECODE: Model = text("gpt2/decode-128", Architecture::Gpt2Step(127));
+const BERT: Model = one("bert-base/1", Architecture::Bert);
+const GPT2: Model = one("gpt2/1", Architecture::Gpt2);
+const DECODE: Model = one("gpt2/decode-128", Architecture::Gpt2Step(127));
 
 /// All cases, as other systems are measured: CryptGPU's networks for small images with average
 /// pooling, the ResNets with max pooling. Names key a history of results.
@@ -79,6 +86,7 @@ pub(super) const MODELS: &[Model] = &[
     images("alexnet-imagenet/1", "alexnet-imagenet", Pooling::Average, 1),
     RESNET50,
     slow("resnet50/1/slow-links", RESNET50),
+    images("resnet18/1", "resnet18", Pooling::Max, 1),
     images("resnet152/1", "resnet152", Pooling::Max, 1),
     BERT,
     slow("bert-base/1/slow-links", BERT),
@@ -86,6 +94,9 @@ pub(super) const MODELS: &[Model] = &[
     slow("gpt2/1/slow-links", GPT2),
     DECODE,
     slow("gpt2/decode-128/slow-links", DECODE),
+    one("vit-b-16/1", Architecture::Vit),
+    one("wav2letter/1", Architecture::Wav2Letter),
+    Model { batch: 32, ..one("sentiment/32", Architecture::Sentiment) },
 ];
 
 /// Seed of the random weights and inputs.
@@ -170,6 +181,9 @@ impl Model {
             Architecture::Bert => bert(&Transformer::base(128), random)?,
             Architecture::Gpt2 => gpt2(&Transformer::base(32), GPT2_TOKENS, random)?,
             Architecture::Gpt2Step(_) => gpt2_step(&Transformer::base(1), GPT2_TOKENS, random)?,
+            Architecture::Vit => vit(&Transformer::base(197), 16, 1000, random)?,
+            Architecture::Wav2Letter => wav2letter(16_000, random)?,
+            Architecture::Sentiment => sentiment(SENTIMENT_WORDS, random)?,
         };
         Ok(Compiled::new(&graph, &PlanOptions::default().with_profile(self.profile))?)
     }
