@@ -85,7 +85,7 @@ pub fn gpt2_step(size: &Transformer, tokens: usize, weights: &mut dyn Weights) -
 /// the two that other implementations have for it.
 ///
 /// # Errors
-/// [`Error::Network`] if it is not, and those of the weights.
+/// [`crate::Error::Network`] if it is not, and those of the weights.
 pub fn vit(
     size: &Transformer,
     patch: usize,
