@@ -1,8 +1,9 @@
-"""Runs a script as three parties on this machine, over TLS between three processes, and makes the files by which
-three machines do.
+"""Runs a script as three parties, over TLS between three processes of this machine or on three hosts, and makes the files
+by which three machines do.
 
     python -m trefoil run script.py arguments ..
     trefoil-run script.py arguments ..
+    trefoil-run --hosts a.example,b.example,c.example script.py arguments ..
     python -m trefoil init folder --hosts a.example,b.example,c.example
 """
 
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from . import _trefoil
+from . import _hosts, _trefoil
 from ._errors import Error
 
 #: The time that the others get to end after a party has failed, in seconds.
@@ -46,22 +47,45 @@ def run(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        The script and its arguments; the command line's otherwise.
+        The options, the script and its arguments; the command line's otherwise.
 
     Returns
     -------
     int
-        0, or the status of the first party that failed.
+        0, or the status of the first party that failed; 255 for a host that is lost, and 130 after Ctrl-C.
 
     Notes
     -----
     Each party is a process with certificates of a cluster that is made for this run alone; it finds its
     ``party.toml`` in ``TREFOIL_PARTY``, where :func:`trefoil.party` looks.
     """
-    parser = argparse.ArgumentParser(prog="trefoil-run", description="Run a script as three parties on this machine.")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    about = "Run a script as three parties, on this machine or on three hosts."
+    parser = argparse.ArgumentParser(prog="trefoil-run", description=about)
+    add = parser.add_argument
+    add("--hosts", metavar="A,B,C", help="three of [USER@]HOST[:PORT]: parties 0, 1 and 2 run there, started over ssh")
+    add("--ssh", metavar="PROGRAM", help="runs a command at a host; otherwise the variable TREFOIL_SSH, or ssh")
+    add("--python", metavar="PROGRAM", default="python3", help="each host's Python with the package trefoil (%(default)s)")
+    add("--directory", metavar="PATH", help="where the script runs at each host; the home directory unless given")
+    add("--copy", metavar="PATH", action="append", default=[],
+        help="a file or folder that is copied beside the script at each host; may be given again")
+    add("script")
+    add("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
+    if given.hosts is None:
+        return _run_here(given.script, given.arguments)
+    names = [name.strip() for name in given.hosts.split(",") if name.strip()]
+    try:
+        return _hosts.run(
+            names, given.script, given.arguments,
+            ssh=_hosts.ssh_of(given.ssh), python=given.python, directory=given.directory, copies=given.copy,
+        )
+    except Error as error:
+        print(f"trefoil-run: {error}", file=sys.stderr)
+        return 2
+
+
+def _run_here(script, arguments):
+    """Runs the parties as three processes of this machine. Returns the status of the first that failed."""
     with tempfile.TemporaryDirectory(prefix="trefoil-run-") as folder:
         files = os.path.join(folder, "cluster")
         _trefoil.cluster_files(files, [f"127.0.0.1:{port}" for port in _free_ports()], [])
@@ -72,7 +96,7 @@ def run(arguments: list[str] | None = None) -> int:
                 "PYTHONUNBUFFERED": "1",
             }
             started = subprocess.Popen(
-                [sys.executable, given.script, *given.arguments],
+                [sys.executable, script, *arguments],
                 env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
             parties.append(started)
