@@ -13,7 +13,7 @@ use crate::{
     in_process,
 };
 
-pub use processes::{Processes, Running, joined};
+pub use processes::{Processes, Running, VARIABLE, inputs, joined};
 
 /// The time for which certificates made on the fly are valid.
 const LIFETIME: Duration = Duration::from_secs(7 * 86_400);

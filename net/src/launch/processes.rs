@@ -15,11 +15,11 @@ use std::{
 
 use zeroize::Zeroizing;
 
-use super::{Network, identities, plain};
+use super::{Network, identities};
 use crate::{Endpoint, Error, Identity, Limits, Result, Role, Security, Settings};
 
 /// Set in the environment of a party's process: it reads what else it must know from its input.
-const MARK: &str = "TREFOIL_NET_PARTY";
+pub const VARIABLE: &str = "TREFOIL_NET_PARTY";
 
 /// Parties as processes on loopback, to be started. Each runs this program again, with the arguments
 /// given here; it finds out what it is by [`joined`].
@@ -100,19 +100,14 @@ impl Processes {
     /// [`Error::Config`] if a process cannot be started, and [`Error::Misuse`] for
     /// [`Network::InProcess`].
     pub fn start(self) -> Result<Running> {
-        let identities = match self.network {
-            Network::InProcess(_) => {
-                let reason = "processes do not share memory; use another network";
-                return Err(Error::Misuse(reason.to_owned()));
-            }
-            Network::InsecurePlainTcp => None,
-            Network::Tls => Some(identities(self.parties)?),
-        };
-        let peers = free_ports(self.parties)?;
+        let identities = identities_for(self.network, self.parties)?;
+        let ports = free_ports(self.parties)?;
+        let peers: Vec<_> = ports.iter().map(ToString::to_string).collect();
         let mut running = Running { processes: Vec::new() };
         for party in 0..self.parties {
             let identity = identities.as_ref().map(|identities| &identities[party]);
-            let brief = Brief { party, peers: &peers, limits: &self.limits, identity };
+            let (listen, limits) = (ports[party], &self.limits);
+            let brief = Brief { party, listen, peers: &peers, limits, identity };
             let command = self.command(party)?;
             let late = self.late.iter().find(|(who, _)| *who == party);
             let delay = late.map_or(Duration::ZERO, |(_, by)| *by);
@@ -127,7 +122,7 @@ impl Processes {
             None => env::current_exe().map_err(|error| cannot_start(&error))?,
         };
         let mut command = Command::new(program);
-        command.args(&self.args).env(MARK, party.to_string());
+        command.args(&self.args).env(VARIABLE, party.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         for (_, name, value) in self.variables.iter().filter(|(who, ..)| *who == party) {
             command.env(name, value);
@@ -159,6 +154,39 @@ fn free_ports(parties: usize) -> Result<Vec<SocketAddr>> {
     }
     let reason = "no free loopback ports".to_owned();
     Err(Error::Config { what: "starting the parties' processes".to_owned(), reason })
+}
+
+/// The standard inputs of parties that another launcher starts, on other hosts for instance, in their order. With
+/// [`VARIABLE`] in its environment, each finds its endpoint by [`joined`]. It listens on every interface, at the port of its
+/// own address `host:port`. The texts hold private keys.
+///
+/// # Errors
+/// [`Error::Config`] for an address without a port, and [`Error::Misuse`] for [`Network::InProcess`].
+pub fn inputs(network: Network, addresses: &[String]) -> Result<Vec<Zeroizing<String>>> {
+    let identities = identities_for(network, addresses.len())?;
+    let brief = |party: usize| {
+        let port = addresses[party].rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let port: u16 = port.ok_or_else(|| Error::Config {
+            what: format!("address {:?} of party {party}", addresses[party]),
+            reason: "expected host:port".to_owned(),
+        })?;
+        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let identity = identities.as_ref().map(|identities| &identities[party]);
+        Ok(Brief { party, listen, peers: addresses, limits: &Limits::default(), identity }.write())
+    };
+    (0..addresses.len()).map(brief).collect()
+}
+
+/// Certificates of all parties, if the network needs them.
+fn identities_for(network: Network, parties: usize) -> Result<Option<Vec<Identity>>> {
+    match network {
+        Network::InProcess(_) => {
+            let reason = "processes do not share memory; use another network";
+            Err(Error::Misuse(reason.to_owned()))
+        }
+        Network::InsecurePlainTcp => Ok(None),
+        Network::Tls => identities(parties).map(Some),
+    }
 }
 
 /// Processes that were started. Dropping this ends those that still run.
@@ -316,16 +344,17 @@ impl Drop for Running {
 }
 
 /// The endpoint of the party that this process plays, or `None` if it was not started by
-/// [`Processes`]. To be called first, and once: it reads the standard input to its end.
+/// [`Processes`] or with one of the [`inputs`]. To be called first, and once: it reads the standard input to its end.
 ///
 /// # Errors
 /// [`Error::Config`] if the input is not what [`Processes`] writes or the port is taken.
 pub fn joined() -> Result<Option<Endpoint>> {
-    if env::var_os(MARK).is_none() {
+    if env::var_os(VARIABLE).is_none() {
         return Ok(None);
     }
     let mut text = Zeroizing::new(String::new());
-    let unusable = |reason: String| Error::Config { what: format!("input under {MARK}"), reason };
+    let unusable =
+        |reason: String| Error::Config { what: format!("input under {VARIABLE}"), reason };
     io::stdin().read_to_string(&mut text).map_err(|error| unusable(error.to_string()))?;
     let settings = read_brief(&text).ok_or_else(|| unusable("is incomplete".to_owned()))??;
     Endpoint::open(settings).map(Some)
@@ -334,7 +363,8 @@ pub fn joined() -> Result<Option<Endpoint>> {
 /// The settings that a party's process needs.
 struct Brief<'a> {
     party: usize,
-    peers: &'a [SocketAddr],
+    listen: SocketAddr,
+    peers: &'a [String],
     limits: &'a Limits,
     identity: Option<&'a Identity>,
 }
@@ -346,10 +376,9 @@ impl Brief<'_> {
         let Limits { stall, heartbeat, start, handshake, report, linger, queue, .. } = self.limits;
         let times = [stall, heartbeat, start, handshake, report, linger];
         let times: Vec<_> = times.iter().map(|time| time.as_micros().to_string()).collect();
-        let peers: Vec<_> = self.peers.iter().map(ToString::to_string).collect();
-        let (party, times, peers) = (self.party, times.join(","), peers.join(","));
+        let (times, peers) = (times.join(","), self.peers.join(","));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{party} {queue} {times} {peers}");
+        let _ = writeln!(text, "{} {queue} {times} {} {peers}", self.party, self.listen);
         if let Some(identity) = self.identity {
             for pem in [identity.authority_pem(), identity.certificate_pem(), identity.key_pem()] {
                 let _ = write!(text, "{}\n{pem}", pem.len());
@@ -376,18 +405,21 @@ fn read_brief(text: &str) -> Option<Result<Settings>> {
         queue,
         ..Limits::default()
     };
-    let peers: Result<Vec<SocketAddr>, _> = words.next()?.split(',').map(str::parse).collect();
-    let peers = peers.ok()?;
+    let listen: SocketAddr = words.next()?.parse().ok()?;
+    let peers: Vec<_> = words.next()?.split(',').collect();
     let security = match rest.is_empty() {
-        true => plain(party),
+        true => {
+            let beyond_loopback = !listen.ip().is_loopback();
+            Security::InsecurePlainTcp { role: Role::party(party), beyond_loopback }
+        }
         false => match read_identity(rest)? {
             Ok(identity) if *identity.role() == Role::party(party) => Security::Tls(identity),
             Ok(_) => return None,
             Err(error) => return Some(Err(error)),
         },
     };
-    let own = *peers.get(party)?;
-    Some(Settings::new(security).limits(limits).peers(peers).listen(own))
+    peers.get(party)?;
+    Some(Settings::new(security).limits(limits).peers(peers).listen(listen))
 }
 
 fn read_identity(mut rest: &str) -> Option<Result<Identity>> {
@@ -406,16 +438,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn inputs_of_other_hosts_are_read_and_an_address_without_a_port_is_refused() {
+        let port = free_ports(1).unwrap()[0].port();
+        let addresses = [format!("a.example:{port}"), "b.example:7200".to_owned()];
+        for network in [Network::Tls, Network::InsecurePlainTcp] {
+            let inputs = inputs(network, &addresses).unwrap();
+            let settings = read_brief(&inputs[0]).unwrap().unwrap();
+            assert_eq!(settings.peers, addresses);
+        }
+        let error = inputs(Network::Tls, &["a.example".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("a.example"), "{error}");
+    }
+
+    #[test]
     fn a_brief_is_read_as_it_was_written() {
         let identities = identities(2).unwrap();
-        let peers = free_ports(2).unwrap();
+        let listen = free_ports(1).unwrap()[0];
+        let peers = ["a.example:7200".to_owned(), listen.to_string()];
         let limits = Limits { stall: Duration::from_millis(1234), ..Limits::default() };
         for identity in [None, Some(&identities[1])] {
-            let brief = Brief { party: 1, peers: &peers, limits: &limits, identity }.write();
+            let brief =
+                Brief { party: 1, listen, peers: &peers, limits: &limits, identity }.write();
             let settings = read_brief(&brief).unwrap().unwrap();
             assert_eq!(settings.limits.stall, limits.stall);
-            let names: Vec<_> = peers.iter().map(ToString::to_string).collect();
-            assert_eq!(settings.peers, names);
+            assert_eq!(settings.peers, peers);
             for len in 0..brief.len() {
                 let cut = brief.get(..len).and_then(read_brief);
                 assert!(!matches!(cut, Some(Ok(_))) || identity.is_none() || len < 200);

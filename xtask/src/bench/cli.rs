@@ -10,7 +10,12 @@ use gpu_kernels::EngineChoice;
 use serde::{Deserialize, Serialize};
 use trefoil::protocols::ProtocolChoice;
 
-use super::{Bench, SUITES, launch, peers::Peers};
+use super::{
+    Bench, SUITES,
+    hosts::{self, Hosts},
+    launch,
+    peers::Peers,
+};
 use crate::record::MEASURED;
 
 /// The network between the parties of a benchmark.
@@ -53,6 +58,9 @@ const ANY: &[&str] = &["protocols", "models"];
 /// The suites whose parties can prove their messages.
 const CHECKED: &[&str] = &["protocols", "models", "training"];
 
+/// The suites whose parties can run on other hosts.
+const HOSTED: &[&str] = &["protocols", "models", "training"];
+
 /// Measures the crates, one table row and one line of JSON per case.
 #[derive(Parser, Clone, Debug, Default)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", after_help = suites_help())]
@@ -87,6 +95,13 @@ pub struct Options {
     /// Parties prove their messages, in the suites `protocols`, `models` and `training`
     #[arg(long)]
     pub checked: bool,
+    /// Run the parties on these hosts, in the suites `protocols`, `models` and `training`: [USER@]HOST[:PORT] of each, a
+    /// live dealer the last. They are started over ssh, and this program is copied to them
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+    /// The program that runs a command at a host; otherwise the variable `TREFOIL_SSH`, or ssh
+    #[arg(long, value_name = "PROGRAM", requires = "hosts")]
+    pub ssh: Option<String>,
     /// Time SPU and CrypTen too, in turn with ours, in the cases that they know; installs them first
     #[arg(long)]
     pub with_peers: bool,
@@ -115,8 +130,29 @@ pub fn main() -> Result<()> {
     }
     let options = Options::parse();
     let with_peers = options.with_peers && !options.list;
-    let bench = Bench::new(options);
+    check_hosts(&options)?;
+    let mut bench = Bench::new(options);
+    if !bench.options().hosts.is_empty() && !bench.options().list {
+        let Options { hosts, ssh, protocol, .. } = bench.options();
+        let ssh = hosts::ssh(ssh.as_deref());
+        let hosts = Hosts::prepare(hosts, *protocol, &ssh, &env::current_exe()?)?;
+        bench = bench.on(hosts);
+    }
     run(if with_peers { bench.with_peers(Peers::start()?) } else { bench })
+}
+
+/// Refuses options that do not go with `--hosts`.
+fn check_hosts(options: &Options) -> Result<()> {
+    if options.hosts.is_empty() {
+        return Ok(());
+    }
+    if !HOSTED.contains(&options.suite.as_deref().unwrap_or_default()) {
+        bail!("only the suites {} know --hosts", HOSTED.join(", "));
+    }
+    if options.network == Some(Network::InProcess) {
+        bail!("hosts do not share memory: leave out --network in-process");
+    }
+    Ok(())
 }
 
 fn run(mut bench: Bench) -> Result<()> {

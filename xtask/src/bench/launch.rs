@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{models, protocols, service, training};
+use super::{hosts, models, protocols, service, training};
 
 /// First argument of a process that runs one party. Only [`entry`] and the code that started the
 /// process read the next ones.
@@ -18,6 +18,7 @@ pub fn entry(args: &[String]) -> Result<()> {
         Some((job, rest)) if job == "models" => models::party(rest),
         Some((job, rest)) if job == "training" => training::party(rest),
         Some((job, rest)) if job == service::JOB => service::party(rest),
+        Some((job, rest)) if job == hosts::JOB => hosts::party(rest),
         _ => bail!("no benchmark runs its parties as processes under the arguments {args:?}"),
     }
 }

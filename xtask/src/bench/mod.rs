@@ -35,6 +35,7 @@ mod additive;
 mod counted;
 mod embed;
 mod figures;
+mod hosts;
 mod models;
 mod net;
 mod net_baseline;

@@ -116,7 +116,7 @@ pub(super) fn run(bench: &mut Bench, name: &str, model: &Model, setup: Setup) ->
     bench.case(name, |case| {
         let outcome = measure(model, setup, case.effort())?;
         let beside = setup.beside().map(|setup| measure(model, setup, case.effort()));
-        case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
+        case.run_by(&outcome.names).network_of(&setup).threads(setup.threads);
         case.size(format!("batch {}", model.batch)).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         case.max_abs_error(outcome.error);
@@ -261,7 +261,8 @@ pub(super) fn measure(model: &Model, setup: Setup, effort: Effort) -> Result<Out
         }
         _ => {
             let args = ["models".to_owned(), serde_json::to_string(&task)?];
-            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
+            let files = [party::tapes(task.tapes.as_ref()), vec![task.plan.clone()]].concat();
+            party::processes(&setup, &args, &files, |line| serde_json::from_str(line).ok())
         }
     };
     if let Some(tapes) = &task.tapes {

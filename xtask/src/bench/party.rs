@@ -17,6 +17,7 @@ use rss_protocols::{Dealer, Options, Rss, Tape};
 use serde::{Deserialize, Serialize};
 use trefoil::{protocols::ProtocolChoice, wire::Watched};
 
+use super::hosts::Hosts;
 use super::launch::PARTY;
 use super::{Effort, Network};
 
@@ -103,6 +104,9 @@ measurable_with_live_dealer!(Dealt<AnyEngine>);
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) network: Network,
+    /// The hosts of the parties, if they are not processes or threads of this machine.
+    #[serde(skip)]
+    pub(super) hosts: Option<&'static Hosts>,
     /// Threads of each party.
     pub(crate) threads: usize,
     pub(crate) engine: EngineChoice,
@@ -115,6 +119,7 @@ impl Setup {
     pub(crate) fn in_process(threads: usize) -> Self {
         Self {
             network: Network::InProcess,
+            hosts: None,
             threads,
             engine: EngineChoice::Cpu,
             protocol: ProtocolChoice::Rss,
@@ -225,6 +230,11 @@ impl<P: Measurable> Joined<P> {
 /// The version in the tapes of a measurement.
 const VERSION: [u8; 32] = [1; 32];
 
+/// The tapes that [`deal`] makes in a folder.
+pub(super) fn tapes(folder: Option<&PathBuf>) -> Vec<PathBuf> {
+    folder.iter().flat_map(|folder| [0, 1].map(|party| tape_path(folder, party))).collect()
+}
+
 fn tape_path(folder: &Path, party: usize) -> PathBuf {
     folder.join(format!("{party}.tape"))
 }
@@ -296,14 +306,18 @@ pub(crate) fn threads<R: Send>(
     launch::threads_over(link(Network::InProcess), parties, &job, program)?.into_iter().collect()
 }
 
-/// Runs this program as a process for each party and reads their output.
+/// Runs this program as a process for each party and reads their output. The arguments name the files.
 pub(super) fn processes<R>(
     setup: &Setup,
     args: &[String],
+    files: &[PathBuf],
     read: impl Fn(&str) -> Option<R>,
 ) -> Result<Vec<R>> {
-    let args = std::iter::once(PARTY).chain(args.iter().map(String::as_str));
     let parties = setup.protocol.servers();
+    if let Some(hosts) = setup.hosts {
+        return hosts.processes(link(setup.network), parties, args, files, read);
+    }
+    let args = std::iter::once(PARTY).chain(args.iter().map(String::as_str));
     let mut running = launch::Processes::new(parties, link(setup.network)).args(args).start()?;
     let mut results = Vec::with_capacity(parties);
     for party in 0..parties {

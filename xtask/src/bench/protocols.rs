@@ -133,7 +133,7 @@ pub(super) fn run(
     bench.case(name, |case| {
         let outcome = measure(operation, setup, case.effort())?;
         let beside = setup.beside().map(|setup| measure(operation, setup, case.effort()));
-        case.run_by(&outcome.names).network(setup.network).threads(setup.threads);
+        case.run_by(&outcome.names).network_of(&setup).threads(setup.threads);
         case.size(operation.size).timing(outcome.timing);
         case.bytes_per_party(outcome.bytes).rounds(outcome.rounds);
         if let Work::Join(rows) = operation.work {
@@ -201,7 +201,9 @@ fn measure(operation: &Operation, setup: Setup, effort: Effort) -> Result<Outcom
         }
         _ => {
             let args = ["protocols".to_owned(), serde_json::to_string(&plan)?];
-            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
+            party::processes(&setup, &args, &party::tapes(plan.tapes.as_ref()), |line| {
+                serde_json::from_str(line).ok()
+            })
         }
     };
     if let Some(tapes) = &plan.tapes {

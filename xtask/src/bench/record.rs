@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use gpu_kernels::EngineChoice;
 use mpc_core::Security;
 
+use super::hosts::Hosts;
 use super::measure::{measure, measure_all};
 use super::party::Setup;
 use super::peers::Peers;
@@ -22,6 +23,7 @@ pub struct Bench {
     suite: &'static str,
     json: Option<PathBuf>,
     peers: Option<Peers>,
+    hosts: Option<&'static Hosts>,
     skipped: Vec<String>,
     listed: Vec<String>,
     records: usize,
@@ -35,14 +37,30 @@ impl Bench {
         // A program that was carried elsewhere knows its commit from when it was built.
         let commit = option_env!("TREFOIL_COMMIT").map_or_else(commit, str::to_owned);
         let machine = describe();
-        let (peers, skipped, listed) = (None, Vec::new(), Vec::new());
+        let (peers, hosts, skipped, listed) = (None, None, Vec::new(), Vec::new());
         let json = options.json.clone();
-        Bench { options, suite: "", json, peers, skipped, listed, records: 0, machine, commit }
+        Bench {
+            options,
+            suite: "",
+            json,
+            peers,
+            hosts,
+            skipped,
+            listed,
+            records: 0,
+            machine,
+            commit,
+        }
     }
 
     /// Times other systems too, after each case.
     pub(super) fn with_peers(self, peers: Peers) -> Bench {
         Bench { peers: Some(peers), ..self }
+    }
+
+    /// Runs parties on other hosts, until the program ends.
+    pub(super) fn on(self, hosts: Hosts) -> Bench {
+        Bench { hosts: Some(Box::leak(Box::new(hosts))), ..self }
     }
 
     /// The user's options.
@@ -74,6 +92,7 @@ impl Bench {
     pub(super) fn setup(&self, network: Network) -> Setup {
         Setup {
             network: self.network_or(network),
+            hosts: self.hosts,
             threads: self.threads_or(1),
             engine: self.options.engine.unwrap_or(EngineChoice::Cpu),
             protocol: self.options.protocol,
@@ -311,6 +330,14 @@ impl Case {
     /// Names the engine.
     pub fn engine(&mut self, name: &str) -> &mut Case {
         self.record.engine = Some(name.to_owned());
+        self
+    }
+
+    /// Names the network of parties, and whether they are on other hosts.
+    pub(super) fn network_of(&mut self, setup: &Setup) -> &mut Case {
+        let name = setup.network.name();
+        let name = setup.hosts.map_or_else(|| name.to_owned(), |_| format!("hosts/{name}"));
+        self.record.network = Some(name);
         self
     }
 

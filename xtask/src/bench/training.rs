@@ -120,7 +120,7 @@ pub fn cases(bench: &mut Bench) -> Result<()> {
         bench.case(training.case, |case| {
             let measured = measure(training, setup, case.effort())?;
             let [step, other] = &measured;
-            case.run_by(&step.names).network(setup.network).threads(setup.threads);
+            case.run_by(&step.names).network_of(&setup).threads(setup.threads);
             case.size(format!("batch {}", training.batch)).timing(step.timing);
             case.bytes_per_party(step.bytes).rounds(step.rounds);
             case.times(training.against.name(), step.timing.median / other.timing.median);
@@ -261,7 +261,9 @@ fn measure(training: &Training, setup: Setup, effort: Effort) -> Result<[Outcome
         Network::InProcess => party::threads(training.case, &setup, |session| task.run(session)),
         _ => {
             let args = ["training".to_owned(), serde_json::to_string(&task)?];
-            party::processes(&setup, &args, |line| serde_json::from_str(line).ok())
+            party::processes(&setup, &args, std::slice::from_ref(&task.plans), |line| {
+                serde_json::from_str(line).ok()
+            })
         }
     };
     fs::remove_dir_all(&folder)?;
