@@ -62,6 +62,13 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "plan", seeds: seeds::plans, read: readers::plan, inputs: 30_000, memory: 256 },
     Target {
+        name: "analysis",
+        seeds: seeds::analyses,
+        read: readers::analysis,
+        inputs: 3_000,
+        memory: 256,
+    },
+    Target {
         name: "train_request",
         seeds: seeds::train_requests,
         read: readers::train_request,

@@ -19,6 +19,7 @@ use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 use rss_protocols::{Rss, Tape};
 use serde::{Serialize, de::DeserializeOwned};
 use trefoil::{
+    analysis::{Analysis, AnalysisRequest},
     config::{ClientConfig, PartyConfig},
     server::{
         observe::parse as parse_http,
@@ -112,6 +113,17 @@ fn share<P: Protocol<Engine = CpuEngine>>(
     let shapes: Vec<_> = words.iter().map(|words| words.shape().clone()).collect();
     let mine = mpc.me() == Party(0);
     mpc.input(Party(0), &shapes, mine.then_some(&words)).ok()
+}
+
+/// An analysis that is taken for sound gives shapes or an error.
+pub(crate) fn analysis(input: &[u8]) -> bool {
+    let Ok(request) = serde_json::from_slice::<AnalysisRequest>(input) else { return false };
+    if let Ok(analysis) = Analysis::new(request.clone(), RUN as u64) {
+        assert!(analysis.results().count() > 0, "an analysis has results");
+        analysis.digest().expect("an analysis can be written");
+        let _ = analysis.flow();
+    }
+    is_stable(request)
 }
 
 /// A training request that is taken for sound gives a plan or an error. The plan is run where it is small, and on shares

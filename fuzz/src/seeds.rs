@@ -13,6 +13,7 @@ use rss_protocols::{Dealer, Options};
 use safetensors::{Dtype, tensor::TensorView};
 use trefoil::{
     About, ClusterId, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text,
+    analysis::{Analysis, AnalysisRequest, Call, Known, Leaves, Operand, Param, Step},
     cluster::CertificateEnd,
     model::{Column, Range},
     protocols::ProtocolChoice,
@@ -21,7 +22,7 @@ use trefoil::{
     tapes::TapeState,
     training::{
         Augment, Conditions, Course, DataSet, Decision, Halt, Join, Openings, Position, RowTensor,
-        Run, RunSpec, Spent, Used,
+        Run, RunSpec, Spent, Task, Used,
     },
     wire::{
         Cell, Cost, DataState, JobState, Link, ModelState, Reply, Request, RunState, Stage, Status,
@@ -321,15 +322,17 @@ fn run_spec() -> RunSpec {
                 position: Position::Joined(join),
             },
         ],
-        course: Course {
-            epochs: 20,
-            seed: 7,
-            schedule: Schedule::cosine(0.5, 440).warm_up(10),
-            augment: Augment::default(),
+        task: Task::Training {
+            course: Course {
+                epochs: 20,
+                seed: 7,
+                schedule: Schedule::cosine(0.5, 440).warm_up(10),
+                augment: Augment::default(),
+            },
+            preprocess: Preprocess::default(),
+            labels: vec!["zero".to_owned()],
         },
         openings: Openings::last(440, 22),
-        preprocess: Preprocess::default(),
-        labels: vec!["zero".to_owned()],
         recipients: vec!["bob".to_owned()],
     }
 }
@@ -349,6 +352,38 @@ fn run() -> Run {
         step: 22,
         sums_from: Some(20),
     }
+}
+
+/// An analysis of a few steps.
+pub(crate) fn analyses() -> Vec<Vec<u8>> {
+    let call = |function: &str, operands: Vec<Operand>, params: &[(&str, Param)]| {
+        let params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        Step::Call(Call { function: function.to_owned(), operands, params: params.collect() })
+    };
+    let of = |place| vec![Operand::Secret(place)];
+    let known = Known::new(vec![2], vec![3, 5], 0).expect("two words");
+    let axes = ("axes", Param::Ints(vec![0]));
+    let request = AnalysisRequest {
+        inputs: vec![RowTensor {
+            name: "values".to_owned(),
+            dims: vec![2],
+            fraction_bits: 20,
+            columns: Vec::new(),
+        }],
+        rows: 4,
+        steps: vec![
+            Step::Bound { of: 0, bound: 4.0 },
+            call("mul", vec![Operand::Secret(1), Operand::Known(known)], &[]),
+            call("quantile", of(2), &[("q", Param::Floats(vec![0.5])), ("axis", Param::Int(0))]),
+            call("sum", of(2), &[axes]),
+        ],
+        results: vec![
+            Leaves { name: "medians".to_owned(), place: 3 },
+            Leaves { name: "sums".to_owned(), place: 4 },
+        ],
+    };
+    Analysis::new(request.clone(), 1 << 20).expect("the seed is sound");
+    vec![serde_json::to_vec(&request).expect("an analysis can be written")]
 }
 
 /// Training requests for small networks.

@@ -81,6 +81,6 @@ macro_rules! targets {
 }
 
 targets! {
-    frames handshake request reply queue plan train_request manifest config run_file shares saved tape revoked http onnx
+    frames handshake request reply queue plan analysis train_request manifest config run_file shares saved tape revoked http onnx
     weights picture csv npy idx
 }

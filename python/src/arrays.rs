@@ -2,12 +2,10 @@
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use ring_arith::{EngineTensor, FixedPoint, FracBits, Shape, Tensor};
+use ring_arith::{EngineTensor, FixedPoint, FracBits};
+use trefoil::analysis::Known;
 
-use crate::{
-    call::Known,
-    errors::{Failure, Kind, Result},
-};
+use crate::errors::{Failure, Kind, Result};
 
 /// The bound that the encoding of any number guarantees: a word below `2^62` in magnitude.
 pub(crate) const ENCODED_WIDTH: u32 = 63;
@@ -59,7 +57,7 @@ impl Public {
         frac: u32,
     ) -> Result<Self> {
         let words = encode(FixedPoint(FracBits::new(frac)?))?;
-        Ok(Self { known: known(dims, words, frac)? })
+        Ok(Self { known: Known::new(dims, words, frac)? })
     }
 
     fn integers(dims: Vec<usize>, values: &[i64]) -> Result<Self> {
@@ -68,14 +66,14 @@ impl Public {
             return Err(Failure::new(Kind::Range, text));
         }
         let words = values.iter().map(|&value| value as u64).collect();
-        Ok(Self { known: known(dims, words, 0)? })
+        Ok(Self { known: Known::new(dims, words, 0)? })
     }
 }
 
-fn known(dims: Vec<usize>, words: Vec<u64>, frac: u32) -> Result<Known> {
-    let largest = words.iter().map(|&word| (word as i64).unsigned_abs()).max().unwrap_or(0);
-    let words = Tensor::new(Shape::new(dims)?, words)?;
-    Ok(Known { words, frac, width: 65 - largest.leading_zeros() })
+/// Keys of a join from names, by [`mpc_core::functions::join_keys`].
+#[pyfunction]
+pub(crate) fn join_keys(secret: [u8; 32], names: Vec<Vec<u8>>) -> Vec<u64> {
+    mpc_core::functions::join_keys(&secret, names)
 }
 
 fn contiguous<T>(slice: Result<&[T], impl std::fmt::Display>) -> Result<&[T]> {

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use mpc_core::Plaintext;
 use pyo3::prelude::*;
 use ring_arith::{CpuEngine, Tensor};
+use trefoil::analysis::Call;
 
 use crate::{
-    call::Call,
     domain,
     errors::{Failure, Kind, Result},
     party::{Command, Gather, Hand, Reply, TensorFormat, gathered},

@@ -31,8 +31,9 @@ use crate::{
     arrays::Public,
     chat::Chat,
     errors::{Failure, Kind, Result},
-    learn::{self, DataInfo, DataSetRows, Followed, News, RunInfo, Wanted},
+    learn::{self, Analysed, DataInfo, DataSetRows, Followed, News, RunInfo, Wanted},
     model::{Flat, Model, flat, whole},
+    session::{Handle, Session},
     state::TICK,
     train::Training,
 };
@@ -591,14 +592,7 @@ impl Connection {
     /// Runs a training once all have consented. `told` is called regularly with the run's news: slices, the reason why
     /// one has failed, and the clients that have not consented. It returns whether to continue. Returns the step
     /// after which the run stands.
-    fn drive(
-        &self,
-        py: Python<'_>,
-        name: String,
-        training: PyRef<'_, Training>,
-        told: Bound<'_, PyAny>,
-    ) -> PyResult<u32> {
-        let plan = training.plan();
+    fn drive(&self, py: Python<'_>, name: String, told: Bound<'_, PyAny>) -> PyResult<u32> {
         let config = self.config.clone();
         let followed = Arc::new(Followed::default());
         let driven = followed.clone();
@@ -612,9 +606,47 @@ impl Connection {
             going.map(drop)
         };
         // By a separate connection: other calls do not wait for the run.
-        apart(py, tell, move || {
-            learn::drive(client::connect(&config)?, &config, name, &plan, &driven)
-        })
+        apart(py, tell, move || learn::drive(client::connect(&config)?, &config, name, &driven))
+    }
+
+    /// The rows that an analysis of these data sets gets: their number, and the name, the dimensions, the fraction bits and the
+    /// columns of each tensor.
+    fn rows_of(&self, py: Python<'_>, data: Vec<Sets>) -> PyResult<(usize, Vec<RowsOf>)> {
+        let data = data.into_iter().map(group_of).collect::<Result<Vec<_>>>()?;
+        let (rows, tensors) = self.with(py, move |client| learn::rows_of(client, &data))?;
+        let column = |column: Column| {
+            let width = column.width();
+            (column.name, width)
+        };
+        let each = tensors.into_iter().map(|tensor| {
+            let columns = tensor.columns.into_iter().map(column).collect();
+            (tensor.name, tensor.dims, tensor.fraction_bits, columns)
+        });
+        Ok((rows, each.collect()))
+    }
+
+    /// Begins an analysis that a session has recorded, or finds the one that is this one. Its results have names.
+    #[pyo3(signature = (name, session, results, data, recipients, replace))]
+    // The keyword arguments of Python's call.
+    #[allow(clippy::too_many_arguments)]
+    fn analyse(
+        &self,
+        py: Python<'_>,
+        name: String,
+        session: PyRef<'_, Session>,
+        results: Vec<(String, PyRef<'_, Handle>)>,
+        data: Vec<Sets>,
+        recipients: Vec<String>,
+        replace: bool,
+    ) -> PyResult<RunInfo> {
+        check_name("run", &name).map_err(Failure::input)?;
+        for recipient in &recipients {
+            check_name("client", recipient).map_err(Failure::input)?;
+        }
+        let data = data.into_iter().map(group_of).collect::<Result<_>>()?;
+        let (steps, results) = session.recorded(py, &results)?;
+        let wanted = Analysed { name, data, steps, results, recipients, replace };
+        self.with(py, move |client| learn::analyse(client, wanted, &()))
     }
 
     /// Consents to a run on this client's data whose fingerprint begins with these letters.
@@ -628,10 +660,12 @@ impl Connection {
         Ok(py.detach(move || learn::withdraw(&config, &name))?)
     }
 
-    /// The weights of a run that this client may have: after which step, by name, and as a model.
+    /// The weights of a run that this client may have, after which step, by name and as a model; or the results of an
+    /// analysis, with whether they are integers.
     fn get<'py>(&self, py: Python<'py>, name: String) -> PyResult<Got<'py>> {
         let learnt = self.with(py, move |client| learn::get(client, &name))?;
-        let weights = learnt.weights.iter().map(|(name, value)| (name.clone(), flat(py, value)));
+        let weights = learnt.weights.iter();
+        let weights = weights.map(|(name, value, whole)| (name.clone(), flat(py, value), *whole));
         Ok((learnt.step, weights.collect(), learnt.model))
     }
 
@@ -650,8 +684,11 @@ impl Connection {
     }
 }
 
-/// The result of a run: its last step, the weights by name, and the model.
-type Got<'py> = (u32, Vec<(String, Flat<'py>)>, Model);
+/// The result of a run: its last step, the weights or results by name, and the model if it is a training.
+type Got<'py> = (u32, Vec<(String, Flat<'py>, bool)>, Option<Model>);
+
+/// A tensor of rows: name, dimensions of a row, fraction bits, and its columns with the numbers that each becomes.
+type RowsOf = (String, Vec<usize>, u32, Vec<(String, usize)>);
 
 /// The readers of a model or data set: these clients, or everyone.
 fn named(readers: Option<Vec<String>>) -> Result<Readers> {

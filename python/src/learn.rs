@@ -1,4 +1,4 @@
-//! A client's operations on data sets and training runs.
+//! A client's operations on data sets, trainings and analyses.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use nn_layers::{
     HostTensor,
-    train::{Role, TrainPlan, TrainRequest},
+    train::{Role, TrainRequest},
 };
 use pyo3::prelude::*;
 use ring_arith::{EngineTensor, Tensor};
 use trefoil::{
     Preprocess,
+    analysis::{AnalysisRequest, Leaves, Step},
     client::{self, Client, Driven, Event, Listed, NewRun, Slice, Watch, agree_on_item},
     config::ClientConfig,
     store::Readers,
     training::{
-        Conditions, Course, DataSet, Group, Halt, Join, Openings, RowTensor, RunSpec, Training,
-        Used,
+        Conditions, Course, DataSet, Group, Halt, Join, Openings, Planned, RowTensor, RunSpec,
+        Task, Used, Work,
     },
     wire::{DataState, RunState},
 };
@@ -58,7 +59,8 @@ pub(crate) struct RunInfo {
     /// The joins: both data sets, the number of pairs of an inner one, and the kind.
     joins: Vec<(String, String, Option<usize>, &'static str)>,
     rows: usize,
-    epochs: u32,
+    /// None of an analysis.
+    epochs: Option<u32>,
     step: u32,
     /// Clients that get the trained weights as its owner does.
     recipients: Vec<String>,
@@ -97,7 +99,10 @@ impl RunInfo {
             data: sets.map(|(used, owner)| (used.name.clone(), owner.clone())).collect(),
             joins: run.run.spec.data.windows(2).filter_map(joined).collect(),
             rows: run.run.rows,
-            epochs: run.run.spec.course.epochs,
+            epochs: match &run.run.spec.task {
+                Task::Training { course, .. } => Some(course.epochs),
+                Task::Analysis => None,
+            },
             step: run.run.step,
             recipients: run.run.spec.recipients.clone(),
             missing: missing.into_iter().map(str::to_owned).collect(),
@@ -191,17 +196,60 @@ pub(crate) struct Wanted {
 
 /// Begins a run, or finds the one that is this one.
 pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Result<RunInfo> {
-    let (data, rows) = client.used(&run.data)?;
+    let (data, sets) = client.used(&run.data)?;
+    let rows: usize = sets.iter().map(|set| set.rows).sum();
     let preprocess = Preprocess::Scale { white: 1.0 };
     let labels = run.labels.clone();
     let recipients = run.recipients.clone();
     let epoch = rows / run.request.batch();
     let openings = Openings::asked(epoch, run.course.epochs, run.metrics_every, &run.weights_after);
-    let spec = RunSpec { data, course: run.course, openings, preprocess, labels, recipients };
+    let task = Task::Training { course: run.course, preprocess, labels };
+    let spec = RunSpec { data, task, openings, recipients };
     let request =
         serde_json::to_vec(&*run.request).map_err(|cause| Failure::new(Kind::Failed, cause))?;
     let Wanted { name, state, replace, .. } = run;
     let new = NewRun { name, spec: &spec, request: &request, state, replace: *replace };
+    let begun = client.begin_run(&new, watch)?;
+    Ok(RunInfo::of(&begun, "ready".to_owned()))
+}
+
+/// The rows that an analysis of these data sets gets: their number, and the tensors of each.
+pub(crate) fn rows_of(client: &mut Client, data: &[Group]) -> Result<(usize, Vec<RowTensor>)> {
+    let (_, sets) = client.used(data)?;
+    let rows = sets.iter().map(|set| set.rows).sum();
+    let mut sets = sets.into_iter();
+    let first = sets.next().ok_or_else(|| Failure::input("an analysis needs a data set"))?;
+    for (other, group) in sets.zip(&data[1..]) {
+        other.check_like(&group.names().join("`, `"), &first.tensors)?;
+    }
+    Ok((rows, first.tensors))
+}
+
+/// An analysis that a client wants.
+pub(crate) struct Analysed {
+    pub(crate) name: String,
+    /// Its data sets.
+    pub(crate) data: Vec<Group>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) results: Vec<Leaves>,
+    /// Clients that get the results as this one does.
+    pub(crate) recipients: Vec<String>,
+    pub(crate) replace: bool,
+}
+
+/// Begins an analysis, or finds the one that is this one.
+pub(crate) fn analyse(client: &mut Client, wanted: Analysed, watch: &dyn Watch) -> Result<RunInfo> {
+    let Analysed { name, data, steps, results, recipients, replace } = wanted;
+    let (rows, inputs) = rows_of(client, &data)?;
+    let (data, _) = client.used(&data)?;
+    let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    let inputs = inputs.into_iter().map(|tensor| RowTensor { columns: Vec::new(), ..tensor });
+    let request = AnalysisRequest { inputs: inputs.collect(), rows, steps, results };
+    let request =
+        serde_json::to_vec(&request).map_err(|cause| Failure::new(Kind::Failed, cause))?;
+    let openings = Openings::last(count, count);
+    let spec = RunSpec { data, task: Task::Analysis, openings, recipients };
+    let new = NewRun { name: &name, spec: &spec, request: &request, state: &[], replace };
     let begun = client.begin_run(&new, watch)?;
     Ok(RunInfo::of(&begun, "ready".to_owned()))
 }
@@ -269,12 +317,11 @@ impl Followed {
     }
 }
 
-/// Runs a training as soon as all have consented. Returns the step after which it stands.
+/// Goes through a run as soon as all have consented. Returns the step after which it stands.
 pub(crate) fn drive(
     mut client: Client,
     config: &ClientConfig,
     name: String,
-    plan: &TrainPlan,
     followed: &Followed,
 ) -> Result<u32> {
     let begun = client.run(&name)?;
@@ -286,9 +333,10 @@ pub(crate) fn drive(
         return Ok(begun.run.step);
     }
     followed.note(|news| news.missing = Some(Vec::new()));
-    let training = Training::new(plan.clone(), &begun.run.spec, begun.run.rows)?;
-    let steps = training.steps();
-    let driven = Driven { name, fingerprint: begun.run.fingerprint, training, keep: KEEP };
+    let planned = client.run_plan(&begun)?;
+    let work = Work::new(planned, &begun.run.spec, begun.run.rows)?;
+    let steps = work.steps();
+    let driven = Driven { name, fingerprint: begun.run.fingerprint, work, keep: KEEP };
     let connect = || client::connect(config);
     let step = driven.run(client, begun.run.step, &connect, &(), &mut |event| match event {
         Event::Slice(slice) => followed.note(|news| news.slices.push(Progress::of(slice, steps))),
@@ -300,22 +348,33 @@ pub(crate) fn drive(
 /// The result of a run.
 pub(crate) struct Learnt {
     pub(crate) step: u32,
-    /// Weights and running statistics that have changed, by name.
-    pub(crate) weights: Vec<(String, HostTensor)>,
-    pub(crate) model: Model,
+    /// Weights and running statistics that have changed, or the results of an analysis, by name. Those that are integers
+    /// are marked.
+    pub(crate) weights: Vec<(String, HostTensor, bool)>,
+    /// None of an analysis.
+    pub(crate) model: Option<Model>,
 }
 
-/// Adds up the weights of a run of this client's, or of one that names it among its recipients.
+/// Adds up the weights or results of a run of this client's, or of one that names it among its recipients.
 pub(crate) fn get(client: &mut Client, name: &str) -> Result<Learnt> {
     let state = client.run(name)?;
-    let plan = client.run_plan(&state)?;
+    let planned = client.run_plan(&state)?;
     let step = state.run.step;
     let words = client.release(name, state.run.fingerprint, step, &())?;
+    let plan = match &planned {
+        Planned::Training(plan) => plan,
+        Planned::Analysis(analysis) => {
+            let whole = analysis.results().map(|(_, made)| made.format.frac == 0);
+            let weights = analysis.decode(&words)?.into_iter().zip(whole);
+            let weights = weights.map(|((name, value), whole)| (name, value, whole)).collect();
+            return Ok(Learnt { step, weights, model: None });
+        }
+    };
     let values = plan.decode_network(&words)?;
-    let model = finished(&plan, &values, plan.inference().frac())?;
+    let model = Some(finished(plan, &values, plan.inference().frac())?);
     let tensors = plan.state().into_iter().zip(values);
     let learnt = tensors.filter(|(spec, _)| spec.trained && spec.role == Role::Network);
-    let weights = learnt.map(|(spec, value)| (spec.name, value)).collect();
+    let weights = learnt.map(|(spec, value)| (spec.name, value, false)).collect();
     Ok(Learnt { step, weights, model })
 }
 

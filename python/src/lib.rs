@@ -3,7 +3,6 @@
 #![deny(unsafe_code)]
 
 mod arrays;
-mod call;
 mod chat;
 mod check;
 mod cluster;
@@ -13,6 +12,7 @@ mod learn;
 mod ledger;
 mod model;
 mod party;
+mod record;
 mod remote;
 mod session;
 mod state;
@@ -32,8 +32,8 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<chat::Chat>()?;
     module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
     module.add_function(wrap_pyfunction!(model::onnx_with_weights, module)?)?;
-    module.add_function(wrap_pyfunction!(call::join_keys, module)?)?;
-    module.add("FUNCTIONS", call::FUNCTIONS.to_vec())?;
+    module.add_function(wrap_pyfunction!(arrays::join_keys, module)?)?;
+    module.add("FUNCTIONS", trefoil::analysis::FUNCTIONS.to_vec())?;
     let costs = rss_protocols::costs::functions().iter();
     let costs: Vec<_> = costs.map(|cost| (cost.function, cost.rounds, cost.bits)).collect();
     module.add("COSTS", costs)?;

@@ -24,17 +24,15 @@ use nn_layers::{
 };
 use ring_arith::{CpuEngine, Engine, EngineTensor, Shape, Tensor};
 use rss_protocols::Rss;
+use trefoil::analysis::Call;
 
-use crate::{
-    call::SharedCall,
-    errors::{Failure, Kind, Result},
-};
+use crate::errors::{Failure, Kind, Result};
 
 /// A command to a party. Every party gets the same commands, except for the data in them.
 #[derive(Clone)]
 pub(crate) enum Command {
     /// Calls a function; results get the numbers from `first` on.
-    Call { first: u64, call: SharedCall },
+    Call { first: u64, call: Arc<Call> },
     /// Shares tensors, of which the owner has the words.
     Input { first: u64, owner: usize, tensors: Vec<TensorFormat>, words: Option<Vec<Tensor>> },
     /// Shows tensors to all parties, or to one.

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use mpc_core::Format;
+use mpc_core::{Format, Settings};
 use net::Shape as Network;
 use nn_layers::train::{StateSpec, Step};
 use numpy::IntoPyArray;
@@ -17,18 +17,19 @@ use pyo3::{
 };
 use ring_arith::{Shape, Tensor};
 use trefoil::{
+    analysis::{Call, Operand},
     protocols::ProtocolChoice,
     store::saved::{self, SavedShare},
 };
 
 use crate::{
     arrays::Public,
-    call::{Call, Operand},
     check::Checker,
     errors::{Failure, Kind, Result},
     ledger::Total,
     model::Model,
     party::{Command, Reply, Shown, TensorFormat},
+    record::Recorder,
     remote::Remote,
     state::{self, Start, State},
     train::Training,
@@ -138,6 +139,26 @@ impl Session {
             session.lock(py).checker = Some(Checker::new()?);
         }
         Ok(session)
+    }
+
+    /// A session that records an analysis of rows of these shapes and fraction bits, and has no numbers. Returns the rows too.
+    #[staticmethod]
+    fn recording(
+        py: Python<'_>,
+        shapes: Vec<Vec<usize>>,
+        fracs: Vec<u32>,
+    ) -> PyResult<(Self, Vec<Handle>)> {
+        let rss = ProtocolChoice::Rss;
+        let session =
+            py.detach(|| Self::open(Start::Shapes, rss, "cpu", Settings::default(), 1))?;
+        let mut tensors = Vec::with_capacity(shapes.len());
+        for (dims, frac) in shapes.into_iter().zip(fracs) {
+            tensors.push(encoded(Shape::new(dims).map_err(Failure::from)?, frac));
+        }
+        let zeros = tensors.iter().map(|format| Tensor::zeros(format.shape.clone())).collect();
+        let rows = session.share(py, 0, tensors, Some(zeros))?;
+        session.lock(py).recorder = Some(Recorder::new(rows.iter().map(|handle| handle.id)));
+        Ok((session, rows))
     }
 
     /// This process as the party of a configuration file.

@@ -15,7 +15,7 @@ use gpu_kernels::{AnyEngine, EngineChoice};
 use mpc_core::{Profile, Security, ServerProtocol, Settings, TruncationMode};
 use net::{Meter, Metered, Shaped, Stats, in_process};
 use pyo3::prelude::*;
-use ring_arith::{Engine, Generator};
+use ring_arith::{Engine, Generator, ShapeEngine};
 use rss_protocols::Rss;
 use trefoil::protocols::ProtocolChoice;
 
@@ -24,6 +24,7 @@ use crate::{
     errors::{Failure, Kind, Result},
     ledger::{Ledger, Total},
     party::{Command, Gather, Hand, MOST_MADE, Reply, Run, Stoppable, gathered},
+    record::Recorder,
     remote::Remote,
     session::Session,
 };
@@ -82,12 +83,17 @@ pub(crate) struct State {
     meters: Vec<Meter>,
     ledger: Ledger,
     pub(crate) checker: Option<Checker>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) closed: bool,
 }
 
 /// The way in which parties connect.
 pub(crate) enum Start {
-    Local { network: Option<net::Shape> },
+    Local {
+        network: Option<net::Shape>,
+    },
+    /// As threads that know shapes alone, for the recording of an analysis.
+    Shapes,
     Remote(Box<Remote>),
 }
 
@@ -132,17 +138,20 @@ impl State {
         threads: usize,
     ) -> Result<Self> {
         let members = match &start {
-            Start::Local { .. } => protocol.servers(),
+            Start::Local { .. } | Start::Shapes => protocol.servers(),
             Start::Remote(_) => 1,
         };
         let choice: EngineChoice =
             engine.parse().map_err(|reason: String| Failure::new(Kind::Config, reason))?;
-        let open = |_| match choice.open(threads) {
-            Ok((engine, _)) => Ok(engine),
-            Err(reason) => Err(Failure::new(Kind::Config, format!("engine `{choice}`: {reason}"))),
+        let open = |_| match (&start, choice.open(threads)) {
+            (Start::Shapes, _) => Ok(AnyEngine::Shapes(ShapeEngine)),
+            (_, Ok((engine, _))) => Ok(engine),
+            (_, Err(reason)) => {
+                Err(Failure::new(Kind::Config, format!("engine `{choice}`: {reason}")))
+            }
         };
         let engines = (0..members).map(open).collect::<Result<_>>()?;
-        let afresh = matches!(start, Start::Local { .. });
+        let afresh = !matches!(start, Start::Remote(_));
         let hands =
             (0..members).map(|party| member(protocol, &format!("trefoil party {party}"), afresh));
         let mut state = Self {
@@ -158,6 +167,7 @@ impl State {
             meters: Vec::new(),
             ledger: Ledger::default(),
             checker: None,
+            recorder: None,
             closed: false,
         };
         state.begin()?;
@@ -167,7 +177,7 @@ impl State {
     /// This party's number, or None where all are here.
     pub(crate) fn me(&self) -> Option<usize> {
         match &self.start {
-            Start::Local { .. } => None,
+            Start::Local { .. } | Start::Shapes => None,
             Start::Remote(remote) => Some(remote.me()),
         }
     }
@@ -200,7 +210,7 @@ impl State {
     /// A name for a saved array, the same at all parties.
     pub(crate) fn label(&self) -> PyResult<String> {
         Ok(match &self.start {
-            Start::Local { .. } => format!("{:016x}", random()?),
+            Start::Local { .. } | Start::Shapes => format!("{:016x}", random()?),
             Start::Remote(remote) => remote.label(self.next),
         })
     }
@@ -232,7 +242,7 @@ impl State {
         self.meters.clear();
         self.stop = Arc::default();
         let sessions = match &mut self.start {
-            Start::Local { .. } => {
+            Start::Local { .. } | Start::Shapes => {
                 in_process::sessions_from_seed(self.protocol.servers(), random()?)
             }
             Start::Remote(remote) => {
@@ -243,7 +253,7 @@ impl State {
         };
         let network = match self.start {
             Start::Local { network } => network,
-            Start::Remote(_) => None,
+            Start::Shapes | Start::Remote(_) => None,
         };
         for ((member, session), engine) in self.members.iter().zip(sessions).zip(&self.engines) {
             let stop = self.stop.clone();
@@ -335,7 +345,11 @@ impl State {
         self.ready(py, session)?;
         let (gather, wait) = Gather::new(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
-            member.send(command(at), &gather);
+            let command = command(at);
+            if self.recorder.is_some() {
+                Recorder::allows(&command)?;
+            }
+            member.send(command, &gather);
         }
         while !py.detach(|| gathered(&wait, TICK)) {
             if let Err(interrupt) = py.check_signals() {
@@ -352,7 +366,7 @@ impl State {
             }
         }
         Ok(gather.take().inspect_err(|failure| {
-            self.broken = failure.echo || matches!(self.start, Start::Local { .. });
+            self.broken = failure.echo || !matches!(self.start, Start::Remote(_));
             self.undo();
         })?)
     }

@@ -6,6 +6,7 @@ servers and ``trefoil.party`` for the same script on three machines.
 """
 
 from . import _order, functions, learn, optim, stats
+from ._analysis import Rows
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
 from ._chat import Chat
@@ -40,6 +41,7 @@ __all__ = [
     "RangeError",
     "Refused",
     "RevealError",
+    "Rows",
     "Run",
     "RunInfo",
     "Secret",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _like_torch, _trefoil, optim
+from ._analysis import record, shown
 from ._chat import Chat
 from ._conversation import Conversation
 from ._errors import ConfigError, Error, InputError
@@ -23,12 +24,13 @@ from ._tables import framed, table_of
 from ._train import METRICS, as_torch, loss_of, one_hot, planned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from typing import Literal
 
     from numpy.typing import ArrayLike
 
+    from ._analysis import Rows
     from ._train import Loss, Optimiser
 
 #: The most jobs of one client that run at once.
@@ -575,7 +577,74 @@ class Cluster:
                     sent.at,
                 )
             )
-        run = Run(self, run_info(begun), training, tuple(metrics), progress)
+        return self._follow(Run(self, run_info(begun), tuple(metrics), progress))
+
+    def analyse(
+        self, name: str, program: Callable[[Rows], Any],
+        data: str | Join | Sequence[str | Sequence[str] | Join], *, recipients: Sequence[str] = (), replace: bool = False,
+        progress: bool = False,
+    ) -> Run:
+        """Compute statistics, or fit estimators, on data that the servers keep, as shares.
+
+        The program is called here, on rows without numbers, and its calls are recorded. The servers make the same calls on
+        the shares, once the owners of all data have consented to them (:meth:`approve`). :meth:`get` returns the results.
+
+        Parameters
+        ----------
+        name : str
+            The run's.
+        program : callable
+            Takes :class:`Rows` and returns a secret array, a statistic of :mod:`trefoil.stats`, or a dict of these by name.
+            It may use all of :mod:`trefoil.stats`, :mod:`trefoil.learn`, :mod:`trefoil.functions` and NumPy's functions. It
+            cannot reveal anything: what it returns leaves the servers, and nothing else. So its steps depend on no number.
+        data : str or sequence of str
+            Data sets, as of :meth:`train`: an inner list has columns of the same rows, a :class:`Join` those of rows that
+            have one key, and the rows of what follows come after.
+        recipients : sequence of str
+            Other clients that may :meth:`get` the results.
+        replace : bool
+            Replace a run of the same name and begin again.
+        progress : bool
+            Show a bar, if tqdm is installed.
+
+        Returns
+        -------
+        Run
+            A :class:`concurrent.futures.Future`, done once the results can be taken.
+
+        Raises
+        ------
+        InputError
+            If the program reveals something, brings secret numbers of its own, or returns no secret array.
+        Refused
+            If a data set is missing, or its owner's conditions do not allow it, or another run has the name.
+
+        Notes
+        -----
+        The program is public, and with it all shapes and parameters. Servers cannot tell whether a result is a mean of all
+        rows or a single row: an owner consents to the steps that ``trefoil run show`` prints, and limits the numbers that
+        leave by ``most_numbers_out=`` of ``cluster.data.put``. Nobody sees a number that leaves its range at the servers: try
+        a program in a local session first.
+
+        Examples
+        --------
+        >>> def study(rows):
+        ...     model = learn.LogisticRegression(classes=[0, 1]).fit(rows.values, rows.target)
+        ...     return {"coef": model.coef_, "mean age": rows["age"].mean()}
+        >>> cluster.analyse("risk", study, Join("hospital", "laboratory", rows=440)).result()
+        >>> cluster.get("risk")["mean age"]
+        """
+        sets = [_sets(names) for names in ([data] if isinstance(data, (str, Join)) else data)]
+        count, tensors = self._with(lambda c: c.rows_of(sets))
+        session, results = record(tensors, count, program)
+        try:
+            begun = self._with(lambda c: c.analyse(name, session, results, sets, _named(recipients), replace))
+        finally:
+            session.close(False)
+        return self._follow(Run(self, run_info(begun), (), progress))
+
+    def _follow(self, run):
+        """Keeps a run until it is done."""
         self._runs = [known for known in self._runs if not known.done()] + [run]
         return run
 
@@ -625,8 +694,8 @@ class Cluster:
         self._with(lambda c: c.withdraw(run.name if isinstance(run, RunInfo) else run))
 
     def get(self, run: str, into: Any = None) -> Any:
-        """The trained weights of a run, reconstructed on this machine. The run is this client's, or names this client
-        among its recipients.
+        """The trained weights of a run, or the results of an analysis, reconstructed on this machine. The run is this
+        client's, or names this client among its recipients.
 
         Parameters
         ----------
@@ -637,12 +706,23 @@ class Cluster:
         Returns
         -------
         dict of str to numpy.ndarray, torch.nn.Module, or Model
-            Without ``into`` weights and running statistics by their names in the network.
+            Without ``into`` weights and running statistics by their names in the network. Of an analysis its results by
+            their names: arrays, integers as ``int64``, tables with masked cells, and tests with their p-values.
+
+        Raises
+        ------
+        InputError
+            If ``into`` is given for an analysis.
         """
         _, weights, model = self._with(lambda c: c.get(run))
+        if model is None and into is not None:
+            raise InputError(f"{run!r} is an analysis, which has no weights: leave into= out")
         if isinstance(into, Model):
             return Model(model)
-        state = {name: values.reshape(shape) for name, (values, shape) in weights}
+        typed = lambda values, whole: values.astype(np.int64) if whole else values
+        state = {name: typed(values, whole).reshape(shape) for name, (values, shape), whole in weights}
+        if model is None:
+            return shown(state)
         if into is None:
             return state
         into.load_state_dict(as_torch(state, into), strict=False)

@@ -1,4 +1,4 @@
-"""Runs: trainings at the servers, from their owner's side."""
+"""Runs: trainings and analyses at the servers, from their owner's side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ._progress import bar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from . import _trefoil
     from ._cluster import Cluster
 
 #: The time between two checks for Ctrl-C while a program follows a run, in seconds.
@@ -69,8 +68,9 @@ class DataInfo:
 class RunInfo:
     """A run in the servers' list.
 
-    Its ``data`` are names and owners of its data sets, its ``joins`` those that are joined by key. Its ``step`` is the number of steps that the servers have kept.
-    Its ``recipients`` are the clients other than its owner that get the trained weights. The owners of data in
+    Its ``data`` are names and owners of its data sets, its ``joins`` those that are joined by key. Its ``epochs`` are None if
+    it is an analysis. Its ``step`` is the number of steps that the servers have kept.
+    Its ``recipients`` are the clients other than its owner that get the trained weights or the results. The owners of data in
     ``missing`` have not consented. The ``fingerprint`` identifies the run for :meth:`Cluster.approve`.
     """
 
@@ -79,7 +79,7 @@ class RunInfo:
     data: list[tuple[str, str]]
     joins: list[Join]
     rows: int
-    epochs: int
+    epochs: int | None
     step: int
     recipients: list[str]
     missing: list[str]
@@ -112,10 +112,11 @@ class Progress:
 
 
 class Run(Future[list[Progress]]):
-    """A training at the servers, driven from here. Made by :meth:`Cluster.train`.
+    """A training or an analysis at the servers, driven from here. Made by :meth:`Cluster.train` and
+    :meth:`Cluster.analyse`.
 
     Its result, as a :class:`concurrent.futures.Future`'s, is the list of all :class:`Progress`. It stops when the
-    program ends. The same call of :meth:`Cluster.train` then continues from the state that the servers have kept.
+    program ends. The same call then continues from the state that the servers have kept.
 
     Attributes
     ----------
@@ -126,13 +127,13 @@ class Run(Future[list[Progress]]):
     """
 
     def __init__(
-        self, cluster: Cluster, info: RunInfo, training: _trefoil.Training, metrics: Sequence[str], progress: bool,
+        self, cluster: Cluster, info: RunInfo, metrics: Sequence[str], progress: bool,
     ) -> None:
         super().__init__()
         self.info = info
         self.name: str = info.name
         self.fingerprint: str = info.fingerprint
-        self._cluster, self._training, self._metrics = cluster, training, metrics
+        self._cluster, self._metrics = cluster, metrics
         self._seen, self._missing, self._failure = [], tuple(info.missing), None
         self._news = threading.Condition()
         self._stopping = False
@@ -196,7 +197,7 @@ class Run(Future[list[Progress]]):
         self.set_running_or_notify_cancel()
         try:
             with self._bar:
-                self._cluster._connection().drive(self.name, self._training, self._told)
+                self._cluster._connection().drive(self.name, self._told)
             self.set_result(list(self._seen))
         except _Over:
             self.set_exception(Error(f"the program ended before run {self.name!r}"))

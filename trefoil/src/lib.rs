@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod cli;
 pub mod client;
 pub mod cluster;

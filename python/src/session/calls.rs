@@ -1,7 +1,7 @@
 //! Calls of the parties that a session makes.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     path::PathBuf,
     process,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,12 +12,15 @@ use nn_layers::Plan;
 use numpy::PyReadonlyArray1;
 use pyo3::{prelude::*, sync::MutexExt, types::PyDict};
 use ring_arith::{Shape, Tensor};
-use trefoil::{StoreKey, protocols::ProtocolChoice};
+use trefoil::{
+    StoreKey,
+    analysis::{Leaves, Param, Step},
+    protocols::ProtocolChoice,
+};
 
 use super::{Handle, Inner, Session};
 use crate::{
     arrays::ENCODED_WIDTH,
-    call::Param,
     errors::{Failure, Kind, Result},
     party::{Command, Reply, TensorFormat},
     state::{Start, State},
@@ -89,7 +92,27 @@ impl Session {
         let command = command(first);
         let replies = state.all(py, self, step, |_| command.clone())?;
         state.check(py, self, &command, operands)?;
-        Ok(self.made(first, &replies))
+        let made = self.made(first, &replies);
+        if let Some(recorder) = &mut state.recorder {
+            recorder.note(&command, made.iter().map(|handle| handle.id))?;
+        }
+        Ok(made)
+    }
+
+    /// The steps that this session has recorded, and the results of these names.
+    pub(crate) fn recorded(
+        &self,
+        py: Python<'_>,
+        results: &[(String, PyRef<'_, Handle>)],
+    ) -> PyResult<(Vec<Step>, Vec<Leaves>)> {
+        let named =
+            |(name, handle): &(String, PyRef<'_, Handle>)| Ok((name.clone(), self.own(handle)?));
+        let results = results.iter().map(named).collect::<PyResult<Vec<_>>>()?;
+        let state = self.lock(py);
+        let recorder = state.recorder.as_ref();
+        let recorder =
+            recorder.ok_or_else(|| Failure::input("this session records no analysis"))?;
+        Ok(recorder.recorded(&results)?)
     }
 
     pub(super) fn made(&self, first: u64, replies: &[Reply]) -> Vec<Handle> {
@@ -190,8 +213,8 @@ pub(super) fn one(handles: Vec<Handle>) -> PyResult<Handle> {
 }
 
 /// Keyword arguments as numbers.
-pub(super) fn numbers(params: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Param>> {
-    let mut all = HashMap::new();
+pub(super) fn numbers(params: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, Param>> {
+    let mut all = BTreeMap::new();
     for (name, value) in params.iter() {
         // Arrays first: one of a single number is a number too.
         let number = if let Ok(values) = value.extract::<PyReadonlyArray1<'_, i64>>() {

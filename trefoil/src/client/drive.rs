@@ -12,7 +12,7 @@ use std::{
 use super::{Client, NewRun, Total, Watch, agree_on_item};
 use crate::{
     base::{Digest, Error, Result},
-    training::{Group, Join, Position, Training, Used},
+    training::{DataSet, Group, Position, Used, Work, together},
     wire::{DataState, RunState},
 };
 
@@ -38,7 +38,7 @@ pub struct Driven {
     /// The fingerprint that the owners of the data have consented to.
     pub fingerprint: Digest,
     /// Its steps.
-    pub training: Training,
+    pub work: Work,
     /// The time between two states on the servers' disks.
     pub keep: Duration,
 }
@@ -118,7 +118,7 @@ impl Driven {
         watch: &dyn Watch,
         told: &mut dyn FnMut(Event<'_>) -> bool,
     ) -> Result<u32> {
-        let all = self.training.steps();
+        let all = self.work.steps();
         let mut client = Some(client);
         let mut step = from;
         let mut size = 1;
@@ -129,9 +129,9 @@ impl Driven {
         let mut trouble = Trouble::default();
         let mut going = true;
         while step < all {
-            let begun = step / self.training.epoch_steps();
-            let end = (begun + 1) * self.training.epoch_steps();
-            let stops = self.training.openings().slice_end(step, all).min(end);
+            let begun = step / self.work.epoch_steps();
+            let end = (begun + 1) * self.work.epoch_steps();
+            let stops = self.work.openings().slice_end(step, all).min(end);
             let steps = if going { size.min(stops - step) } else { 1 };
             let keep = !going || step + steps == all || kept.elapsed() >= self.keep;
             let (metrics, total) =
@@ -157,7 +157,7 @@ impl Driven {
             trouble = Trouble::default();
             step += steps;
             size = ((f64::from(steps) / total.seconds.max(1e-6) * SLICE) as u32).clamp(1, MOST);
-            let window = self.training.openings().window(step - 1, all);
+            let window = self.work.openings().window(step - 1, all);
             let seen = metrics.as_deref().map(|metrics| (window.len() as u32, metrics));
             epoch.add(steps, seen, total.seconds);
             let ends_epoch = step == end;
@@ -192,7 +192,7 @@ impl Driven {
             None => client.insert(connect()?),
         };
         let answer = connected.train(&self.name, self.fingerprint, from, steps, keep, watch)?;
-        let metrics = self.training.decode_metrics(&answer.outputs, from + steps)?;
+        let metrics = self.work.decode_metrics(&answer.outputs, from + steps)?;
         Ok((metrics, Total::of(&answer.costs)))
     }
 
@@ -226,32 +226,29 @@ impl Driven {
 }
 
 impl Client {
-    /// The data sets of these names in the versions that the servers have, and the rows that a run on them takes.
+    /// The data sets of these names in the versions that the servers have, and the rows that a run on them takes: of each
+    /// group, one after the other.
     ///
     /// # Errors
-    /// [`Error::Refused`] naming the one that is missing, or about which the servers differ.
-    pub fn used(&mut self, groups: &[Group]) -> Result<(Vec<Used>, usize)> {
-        let sets = self.data_sets()?;
+    /// [`Error::Refused`] naming the one that is missing, about which the servers differ, or that does not go with the others
+    /// of its group.
+    pub fn used(&mut self, groups: &[Group]) -> Result<(Vec<Used>, Vec<DataSet>)> {
+        let known = self.data_sets()?;
         let mut data = Vec::new();
-        let mut rows = 0;
+        let mut sets = Vec::new();
         for group in groups {
             for (at, name) in group.names().iter().enumerate() {
-                let set = agree_on_item::<DataState>(name, &sets)?;
+                let set = agree_on_item::<DataState>(name, &known)?;
                 let position = match group {
                     _ if at == 0 => Position::After,
                     Group::Beside(_) => Position::Beside,
                     Group::Joined(_, join) => Position::Joined(*join),
                 };
-                match (group, position) {
-                    (Group::Joined(_, Join::Inner { rows: pairs }), Position::After) => {
-                        rows += pairs
-                    }
-                    (_, Position::After) => rows += set.set.rows,
-                    _ => {}
-                }
                 data.push(Used { name: name.clone(), version: set.version, position });
+                sets.push(set.set);
             }
         }
+        let rows = together(&data, &sets)?.into_iter().map(|(_, set)| set).collect();
         Ok((data, rows))
     }
 

@@ -2,7 +2,6 @@
 
 use std::{thread, time::Duration};
 
-use nn_layers::train::{TrainPlan, TrainRequest};
 use ring_arith::Tensor;
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
 use crate::{
     base::{Digest, Error, Id, Result},
     store::Readers,
-    training::{DataSet, Decision, Halt, RunSpec, plan_digest},
+    training::{DataSet, Decision, Halt, Planned, RunSpec},
     wire::{Channel, DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
 };
 
@@ -30,7 +29,7 @@ pub struct NewRun<'a> {
     pub name: &'a str,
     /// The data, the course and the openings.
     pub spec: &'a RunSpec,
-    /// The training request, written.
+    /// The request of the training or analysis, written.
     pub request: &'a [u8],
     /// The state at the start, encoded. It stays on this machine; shares of it leave it.
     pub state: &'a [Tensor],
@@ -287,13 +286,12 @@ impl Client {
         self.asked(&Request::Train { job, name, fingerprint, from, steps, keep }, watch)
     }
 
-    /// The plan of a step of a run, which this client derives from the run's training request. The fingerprint covers
-    /// both.
+    /// The work of a run, which this client derives from the run's request. The fingerprint covers both.
     ///
     /// # Errors
     /// [`Error::Refused`] with a server's reason. Also if the servers have different requests, a request other than
     /// the run's, one that is not sound, or one from which this program derives another plan than they did.
-    pub fn run_plan(&mut self, state: &RunState) -> Result<TrainPlan> {
+    pub fn run_plan(&mut self, state: &RunState) -> Result<Planned> {
         let name = &state.name;
         let request = Request::RunRequest { name: name.clone() };
         let told = self.all(|_, channel, silence, _| match ask(channel, &request, silence)? {
@@ -304,20 +302,18 @@ impl Client {
         })?;
         let refused = |reason: &str| Error::refused(format_args!("run `{name}`"), reason);
         let Some(written) = agreed(&told) else {
-            return Err(refused("the servers do not have the same training request of it"));
+            return Err(refused("the servers do not have the same request of it"));
         };
         if Digest::of(&[written]) != state.run.request {
-            return Err(refused("its training request is another one by now; try again"));
+            return Err(refused("its request is another one by now; try again"));
         }
-        let request: TrainRequest = serde_json::from_slice(written)
-            .map_err(|cause| refused(&format!("its training request: {cause}")))?;
-        let plan = request.derive()?;
-        if plan_digest(&plan)? != state.run.plan {
+        let planned = Planned::parse(written, &state.run.spec.task, u64::MAX)?;
+        if planned.digest()? != state.run.plan {
             return Err(refused(
                 "the servers run another plan than this program derives; use the program of the servers' version",
             ));
         }
-        Ok(plan)
+        Ok(planned)
     }
 
     /// The words of the network of this client's run after `step` steps, added up here.

@@ -303,8 +303,8 @@ fn opens(manifest: Manifest, step: u32) -> Result<Manifest> {
         |reason: String| Err(Error::refused(format_args!("run `{}`", manifest.name), reason));
     if !run.spec.openings.opens_weights(step) {
         return refused(format!(
-            "its weights leave after steps {:?} and not after step {step}: the owners of its data have consented to \
-             that",
+            "its {} leave after steps {:?} and not after step {step}: the owners of its data have consented to that",
+            run.spec.task.leaves(),
             run.spec.openings.weights
         ));
     }

@@ -1,5 +1,6 @@
 //! Three servers within one process, links and all, and clients that behave or do not.
 
+mod analyses;
 mod conversations;
 mod joins;
 mod learning;

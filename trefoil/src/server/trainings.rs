@@ -1,16 +1,12 @@
-//! Trainings under way at one server.
+//! Trainings and analyses under way at one server.
 
 use std::{
     collections::BTreeMap,
-    panic::{self, AssertUnwindSafe},
     time::{Duration, Instant},
 };
 
 use mpc_core::{Operand, Released, ServerProtocol, ShareTensor};
-use nn_layers::{
-    Observer,
-    train::{State, TrainPlan, TrainRequest},
-};
+use nn_layers::{Observer, train::State};
 
 use super::{
     Core,
@@ -20,11 +16,11 @@ use super::{
     rows::{Loaded, Rows, Unjoined},
 };
 use crate::{
+    analysis::{Analysis, Values},
     base::{Digest, Error, Id, Result, Shares},
     model::{Program, shapes_of},
     store::{Charge, Content, Manifest, NewItem, Opened, Readers},
-    training::{Budget, Run, Seen, Training, plan_digest},
-    wire::check_upload,
+    training::{Budget, Openings, Planned, Run, Seen, Task, Training, Work},
 };
 
 /// Bytes that a word of a training under way takes, at most: two components, and their sum, which products keep.
@@ -40,16 +36,13 @@ pub(super) struct Trainings<P: ServerProtocol> {
     most: u64,
 }
 
-/// A training under way.
+/// A run under way.
 pub(super) struct Progress<P: ServerProtocol> {
     manifest: Manifest,
     run: Run,
-    training: Training,
-    /// The training request as it is written: part of every version that is kept.
+    /// The request as it is written: part of every version that is kept.
     request: Vec<u8>,
-    state: State<P>,
-    /// The metrics of the steps from `run.sums_from` on, summed.
-    sums: Vec<P::Share>,
+    stage: Stage<P>,
     rows: Rows<P>,
     /// Hashes of all components of the data sets that this server holds.
     data: Hashes,
@@ -61,7 +54,21 @@ pub(super) struct Progress<P: ServerProtocol> {
     step_time: Option<Duration>,
 }
 
-/// The results of a slice of a training.
+/// The work of a run, and how far it is.
+enum Stage<P: ServerProtocol> {
+    Training {
+        training: Box<Training>,
+        state: State<P>,
+        /// The metrics of the steps from `run.sums_from` on, summed.
+        sums: Vec<P::Share>,
+    },
+    Analysis {
+        analysis: Box<Analysis>,
+        values: Values<P>,
+    },
+}
+
+/// The results of a slice of a run.
 pub(super) struct Slice<S> {
     /// Sums of the metrics of a whole window, if one ends here.
     pub(super) metrics: Option<Vec<S>>,
@@ -69,11 +76,11 @@ pub(super) struct Slice<S> {
     pub(super) left: Option<S>,
 }
 
-/// The plan of a training that a client asks for, derived here.
+/// The work that a client asks for, derived here.
 pub(super) struct Derived {
     /// The digest of the request as it was sent.
     pub(super) request: Digest,
-    pub(super) plan: TrainPlan,
+    pub(super) planned: Planned,
 }
 
 impl<P: ServerProtocol> Trainings<P> {
@@ -159,34 +166,30 @@ impl<P: ServerProtocol> Progress<P> {
     ) -> Result<Self> {
         let name = &manifest.name;
         let request = core.store.plan(name, manifest)?;
-        let Derived { plan, .. } = Derived::new(&request, core.limits.upload_bytes())?;
-        if plan_digest(&plan)? != run.plan {
+        let Derived { planned, .. } =
+            Derived::new(&request, &run.spec.task, core.limits.upload_bytes())?;
+        if planned.digest()? != run.plan {
             let reason = "this server's program derives another plan than the one that was consented to; make the run \
                           again";
             return Err(Error::refused(format_args!("run `{name}`"), reason));
         }
-        let training = Training::new(plan, &run.spec, run.rows)?;
-        let mut shares = core.store.shares(name, manifest)?;
-        let sums = shares.split_off(training.plan().state().len().min(shares.len()));
-        let sums = mpc.accept(&shapes_of(&sums)?, sums)?;
-        let state = mpc.accept(&shapes_of(&shares)?, shares)?;
-        let state = training.plan().secret_state(state)?;
+        let stored = core.store.shares(name, manifest)?;
+        let mut shares = mpc.accept(&shapes_of(&stored)?, stored)?;
+        let stage = match Work::new(planned, &run.spec, run.rows)? {
+            Work::Training(training) => {
+                let sums = shares.split_off(training.plan().state().len().min(shares.len()));
+                let state = training.plan().secret_state(shares)?;
+                Stage::Training { training, state, sums }
+            }
+            Work::Analysis(analysis) => {
+                let values = Values::restore(&analysis, run.step, shares)?;
+                Stage::Analysis { analysis, values }
+            }
+        };
         let Loaded { rows, hashes: data, budgets } =
             Loaded::read(core, mpc, &manifest.owner, &run)?;
         let (manifest, step_time) = (manifest.clone(), None);
-        Ok(Self {
-            manifest,
-            run,
-            training,
-            request,
-            state,
-            sums,
-            rows,
-            data,
-            budgets,
-            opened,
-            step_time,
-        })
+        Ok(Self { manifest, run, request, stage, rows, data, budgets, opened, step_time })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -195,8 +198,13 @@ impl<P: ServerProtocol> Progress<P> {
 
     /// Bytes that its data and state take.
     fn bytes(&self) -> u64 {
-        let state = self.state.shares().into_iter().map(|share| share.shape().len() as u64);
-        WORD * (self.rows.words() + state.sum::<u64>())
+        let state = match &self.stage {
+            Stage::Training { state, .. } => {
+                state.shares().into_iter().map(|share| share.shape().len() as u64).sum()
+            }
+            Stage::Analysis { values, .. } => values.words(),
+        };
+        WORD * (self.rows.words() + state)
     }
 
     /// This server's message to the others before they go on with the training.
@@ -222,7 +230,7 @@ impl<P: ServerProtocol> Progress<P> {
 
     /// Checks that the run may have a slice of this many steps now, and that it takes no more than `limit`.
     pub(super) fn check_steps(&self, steps: u32, limit: Duration) -> Result<()> {
-        let (done, all) = (self.run.step, self.training.steps());
+        let (done, all) = (self.run.step, self.run.steps);
         let refused =
             |reason: String| Err(Error::refused(format_args!("run `{}`", self.name()), reason));
         if steps == 0 || done.checked_add(steps).is_none_or(|end| end > all) {
@@ -231,10 +239,11 @@ impl<P: ServerProtocol> Progress<P> {
         if done < self.opened.weights {
             let opened = self.opened.weights;
             return refused(format!(
-                "its weights after step {opened} have left; no step before that is done again"
+                "its {} after step {opened} have left; no step before that is done again",
+                self.run.spec.task.leaves()
             ));
         }
-        let end = self.training.openings().slice_end(done, all);
+        let end = self.openings().slice_end(done, all);
         if done + steps > end {
             return refused(format!(
                 "{steps} steps from step {done} on lead beyond step {end}, after which something leaves; end a slice \
@@ -265,7 +274,11 @@ impl<P: ServerProtocol> Progress<P> {
     }
 
     fn each_charge(&self, mut act: impl FnMut(&Charge<'_>) -> Result<()>) -> Result<()> {
-        let (run, cost) = (self.run.fingerprint, self.training.privacy()?);
+        let cost = match &self.stage {
+            Stage::Training { training, .. } => training.privacy()?,
+            Stage::Analysis { .. } => None,
+        };
+        let run = self.run.fingerprint;
         self.budgets.iter().try_for_each(|(owner, set, budget)| {
             act(&Charge { owner, set, budget: budget.as_ref(), run, cost: cost.as_ref() })
         })
@@ -273,12 +286,26 @@ impl<P: ServerProtocol> Progress<P> {
 
     /// True if the state must be kept after this many more steps: something of it may leave then.
     pub(super) fn keeps_after(&self, steps: u32) -> bool {
-        self.training.openings().opens_weights(self.run.step + steps)
+        self.openings().opens_weights(self.run.step + steps)
     }
 
-    /// The number of the network's numbers in an opening of weights.
+    fn openings(&self) -> &Openings {
+        &self.run.spec.openings
+    }
+
+    /// The numbers in an opening of weights, or of an analysis's results.
     pub(super) fn numbers(&self) -> u64 {
-        self.training.learnt().map(|spec| spec.shape.len() as u64).sum()
+        match &self.stage {
+            Stage::Training { training, .. } => {
+                training.learnt().map(|spec| spec.shape.len() as u64).sum()
+            }
+            Stage::Analysis { analysis, .. } => analysis.flow().weights,
+        }
+    }
+
+    /// True if it is a training.
+    pub(super) fn trains(&self) -> bool {
+        matches!(self.stage, Stage::Training { .. })
     }
 
     /// The run that this is, and how far it is.
@@ -297,15 +324,17 @@ impl<P: ServerProtocol> Progress<P> {
         if let Err(reason) = self.rows.bring_together(mpc)? {
             return Ok(Err(reason));
         }
-        if self.run.step == 0 {
-            let (plan, kept) = (self.training.plan(), self.run.categories());
-            plan.standardize(mpc, &mut self.state, self.rows.whole()?, &kept)?;
+        if let Stage::Training { training, state, .. } = &mut self.stage
+            && self.run.step == 0
+        {
+            let kept = self.run.categories();
+            training.plan().standardize(mpc, state, self.rows.whole()?, &kept)?;
         }
         Ok(Ok(()))
     }
 
     /// Does some steps of one window.
-    pub(super) fn train(
+    pub(super) fn advance(
         &mut self,
         mpc: &mut P,
         steps: u32,
@@ -313,34 +342,38 @@ impl<P: ServerProtocol> Progress<P> {
         observer: &mut dyn Observer,
     ) -> Result<Slice<P::Share>> {
         let from = self.run.step;
-        let (end, all) = (from + steps, self.training.steps());
-        let window = self.training.openings().window(from, all);
+        let (end, all) = (from + steps, self.run.steps);
+        let window = self.openings().window(from, all);
+        let rows = self.rows.whole()?;
         let began = Instant::now();
-        let Seen { sums, left } = self.training.run(
-            mpc,
-            &mut self.state,
-            self.rows.whole()?,
-            from..end,
-            seed,
-            observer,
-        )?;
+        let slice = match &mut self.stage {
+            Stage::Training { training, state, sums } => {
+                let Seen { sums: more, left } =
+                    training.run(mpc, state, rows, from..end, seed, observer)?;
+                if from == window.start {
+                    self.run.sums_from = Some(from);
+                    *sums = more;
+                } else if self.run.sums_from == Some(window.start) {
+                    for (sum, more) in sums.iter_mut().zip(&more) {
+                        *sum = mpc.add(sum, more)?;
+                    }
+                }
+                let mut metrics = None;
+                if end == window.end {
+                    let sums = std::mem::take(sums);
+                    metrics = (self.run.sums_from == Some(window.start)).then_some(sums);
+                    self.run.sums_from = None;
+                }
+                Slice { metrics, left }
+            }
+            Stage::Analysis { analysis, values } => {
+                values.run(analysis, mpc, rows, from..end)?;
+                Slice { metrics: None, left: None }
+            }
+        };
         self.step_time = Some(began.elapsed() / steps.max(1));
         self.run.step = end;
-        if from == window.start {
-            self.run.sums_from = Some(from);
-            self.sums = sums;
-        } else if self.run.sums_from == Some(window.start) {
-            for (sum, more) in self.sums.iter_mut().zip(&sums) {
-                *sum = mpc.add(sum, more)?;
-            }
-        }
-        let mut metrics = None;
-        if end == window.end {
-            let sums = std::mem::take(&mut self.sums);
-            metrics = (self.run.sums_from == Some(window.start)).then_some(sums);
-            self.run.sums_from = None;
-        }
-        Ok(Slice { metrics, left })
+        Ok(slice)
     }
 
     /// Writes the state as a version of the run beside the current one.
@@ -351,7 +384,9 @@ impl<P: ServerProtocol> Progress<P> {
         let Run { approved, stopped, .. } = self.manifest.run()?.clone();
         let content = Content::Run(Box::new(Run { approved, stopped, ..self.run.clone() }));
         let mut shares = self.state_shares(mpc)?;
-        shares.extend(mpc.hold(&self.sums.iter().collect::<Vec<_>>())?);
+        if let Stage::Training { sums, .. } = &self.stage {
+            shares.extend(mpc.hold(&sums.iter().collect::<Vec<_>>())?);
+        }
         core.store.stage(&NewItem {
             name,
             version,
@@ -364,18 +399,36 @@ impl<P: ServerProtocol> Progress<P> {
         })
     }
 
-    /// This server's part of the network: its weights and running statistics, without the state of the optimiser.
+    /// This server's part of the network, its weights and running statistics without the state of the optimiser; or of the
+    /// results of an analysis.
     pub(super) fn released(&self, mpc: &mut P) -> Result<Vec<Released>> {
-        let state = self.state.shares();
-        let places = self.training.plan().network_places();
-        let network: Vec<_> = places.into_iter().filter_map(|at| state.get(at).copied()).collect();
-        Ok(mpc.release(&network)?)
+        let leaves = match &self.stage {
+            Stage::Training { training, state, .. } => {
+                let state = state.shares();
+                let places = training.plan().network_places();
+                places.into_iter().filter_map(|at| state.get(at).copied()).collect()
+            }
+            Stage::Analysis { analysis, values } => values.results(analysis)?,
+        };
+        Ok(mpc.release(&leaves)?)
+    }
+
+    /// The training, and its state.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for an analysis: no model is made of one.
+    fn trained(&self) -> Result<(&Training, &State<P>)> {
+        match &self.stage {
+            Stage::Training { training, state, .. } => Ok((training, state)),
+            Stage::Analysis { .. } => Err(Error::Internal("an analysis as a training".to_owned())),
+        }
     }
 
     /// This server's shares of the trained network's weights. Batch normalisations are settled for inference, for
     /// which the servers compute.
     pub(super) fn model_shares(&self, mpc: &mut P) -> Result<Shares> {
-        let weights = self.training.plan().finish(mpc, &self.state)?;
+        let (training, state) = self.trained()?;
+        let weights = training.plan().finish(mpc, state)?;
         let share = |weight: &'_ Operand<P>| match weight {
             Operand::Secret(weight) => Ok(weight.share().clone()),
             Operand::Public(_) => Err(Error::Internal("a trained weight is public".to_owned())),
@@ -394,11 +447,14 @@ impl<P: ServerProtocol> Progress<P> {
         readers: &Readers,
         shares: &Shares,
     ) -> Result<()> {
-        let plan = self.training.plan();
+        let (training, _) = self.trained()?;
+        let plan = training.plan();
         let program = Program::new(plan.inference().clone().with_guard(true))?;
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
-        let spec = &self.run.spec;
-        let mut about = program.about(spec.preprocess.clone(), spec.labels.clone())?;
+        let Task::Training { preprocess, labels, .. } = &self.run.spec.task else {
+            return Err(Error::Internal("a training without its settings".to_owned()));
+        };
+        let mut about = program.about(preprocess.clone(), labels.clone())?;
         self.run.describe(&mut about);
         about.check()?;
         let plan = program.to_bytes()?;
@@ -418,30 +474,22 @@ impl<P: ServerProtocol> Progress<P> {
     }
 
     fn state_shares(&self, mpc: &P) -> Result<Shares> {
-        Ok(mpc.hold(&self.state.shares())?)
+        let state = match &self.stage {
+            Stage::Training { state, .. } => state.shares(),
+            Stage::Analysis { analysis, values } => values.state(analysis)?,
+        };
+        Ok(mpc.hold(&state)?)
     }
 }
 
 impl Derived {
-    /// Derives the plan of a request that a client sent, whose state may take `most_bytes`.
+    /// Derives what a request that a client sent asks for, whose state may take `most_bytes`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is not a request, is not sound, or is too large.
-    pub(super) fn new(request: &[u8], most_bytes: u64) -> Result<Self> {
-        let refused = |cause: &dyn std::fmt::Display| {
-            Error::refused("run", format_args!("its training request is not sound: {cause}"))
-        };
-        let parsed: TrainRequest =
-            serde_json::from_slice(request).map_err(|cause| refused(&cause))?;
-        check_upload(parsed.numbers(), most_bytes)?;
-        // The request is a client's: a panic of the planner must not end more than this request.
-        let derived = panic::catch_unwind(AssertUnwindSafe(|| parsed.derive()));
-        let plan = derived
-            .unwrap_or_else(|_| {
-                Err(nn_layers::Error::invalid("network", "the planner failed an assertion"))
-            })
-            .map_err(|cause| refused(&cause))?;
-        Ok(Self { request: Digest::of(&[request]), plan })
+    /// [`Error::Refused`] if it is not a request of this task, is not sound, or is too large.
+    pub(super) fn new(request: &[u8], task: &Task, most_bytes: u64) -> Result<Self> {
+        let planned = Planned::parse(request, task, most_bytes)?;
+        Ok(Self { request: Digest::of(&[request]), planned })
     }
 }
 

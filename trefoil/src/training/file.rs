@@ -10,7 +10,7 @@ use nn_layers::train::{
 use ring_arith::Tensor;
 use serde::Deserialize;
 
-use super::{Augment, Course, Group, Join, Openings, RunSpec, Used};
+use super::{Augment, Course, Group, Join, Openings, RunSpec, Task, Used};
 use crate::{
     base::{Error, Result, check::check_name},
     model::{Preprocess, import},
@@ -267,7 +267,8 @@ impl RunFile {
         let course = Course { epochs: how.epochs, seed: how.seed, schedule, augment };
         let preprocess = Preprocess::Scale { white: 1.0 };
         let recipients = self.recipients.clone();
-        RunSpec { data, course, openings, preprocess, labels, recipients }
+        let task = Task::Training { course, preprocess, labels };
+        RunSpec { data, task, openings, recipients }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Trainings, step by step: public, and the same at every party.
+//! Runs on data that servers keep, above all trainings, step by step: public, and the same at every party.
 
 mod augment;
 mod data;
@@ -9,6 +9,7 @@ mod openings;
 mod privacy;
 mod rows;
 mod run;
+mod work;
 
 use std::ops::Range;
 
@@ -27,7 +28,8 @@ pub use keys::{KeySecret, keys_of_table};
 pub use openings::{Conditions, Flow, Openings};
 pub use privacy::{Budget, DELTA, Spent};
 pub use rows::{Rows, classes_of, real};
-pub use run::{Decision, Halt, Position, Run, RunSpec, Used, plan_digest, tensors};
+pub use run::{Decision, Halt, Position, Run, RunSpec, Task, Used, plan_digest, tensors, together};
+pub use work::{Planned, Work};
 
 use crate::base::{Error, Result};
 
@@ -75,7 +77,12 @@ impl Training {
     /// [`Error::Refused`] if the rows do not fill a batch, there are too many steps, what is to be changed as
     /// pictures are none, or the openings do not fit.
     pub fn new(plan: TrainPlan, spec: &RunSpec, rows: usize) -> Result<Self> {
-        Self::of_course(plan, spec.course, Some(&spec.openings), rows)
+        match &spec.task {
+            Task::Training { course, .. } => {
+                Self::of_course(plan, *course, Some(&spec.openings), rows)
+            }
+            Task::Analysis => Err(refused("the run is an analysis")),
+        }
     }
 
     /// A training whose metrics leave after each epoch, and its weights after the last step.

@@ -174,11 +174,11 @@ impl Conditions {
         }
     }
 
-    /// Compares a run with the conditions of a data set.
+    /// Compares a run with the conditions of a data set: `batch` rows make a gradient, and `rows` a metric.
     ///
     /// # Errors
     /// [`Error::Refused`] that names the condition, what the run does, and what would be allowed.
-    pub(super) fn allow(&self, set: &str, batch: usize, window: u32, flow: &Flow) -> Result<()> {
+    pub(super) fn allow(&self, set: &str, (batch, rows): (usize, u64), flow: &Flow) -> Result<()> {
         let refused = |reason: String| {
             Err(Error::refused(format_args!("conditions of data set `{set}`"), reason))
         };
@@ -188,7 +188,6 @@ impl Conditions {
                 "a batch of {batch} rows shows single rows to anyone who sees weights or metrics; use at least {least}"
             ));
         }
-        let rows = u64::from(window) * batch as u64;
         let wanted = self.metric_rows.min(flow.rows / batch as u64 * batch as u64);
         if rows < wanted {
             let steps = wanted.div_ceil(batch as u64);
@@ -199,7 +198,7 @@ impl Conditions {
         }
         match self.most_numbers_out {
             Some(most) if flow.numbers_out() > most => refused(format!(
-                "{} numbers would leave, and its owner allows {most}; train fewer weights, or open them less often",
+                "{} numbers would leave, and its owner allows {most}; train fewer weights, open them less often, or ask for fewer results",
                 flow.numbers_out()
             )),
             _ => Ok(()),
@@ -284,21 +283,21 @@ mod tests {
             most_numbers_out: Some(680),
             privacy: None,
         };
-        conditions.allow("a", 8, 8, &FLOW).unwrap();
-        for (batch, window, flow, reason) in [
-            (7, 100, FLOW, "at least 8"),
-            (8, 7, FLOW, "every 8 steps"),
-            (8, 8, Flow { times: 2, ..FLOW }, "1330 numbers would leave"),
+        conditions.allow("a", (8, 64), &FLOW).unwrap();
+        for (batch, rows, flow, reason) in [
+            (7, 700, FLOW, "at least 8"),
+            (8, 56, FLOW, "every 8 steps"),
+            (8, 64, Flow { times: 2, ..FLOW }, "1330 numbers would leave"),
         ] {
-            let text = conditions.allow("a", batch, window, &flow).unwrap_err().to_string();
+            let text = conditions.allow("a", (batch, rows), &flow).unwrap_err().to_string();
             assert!(text.contains(reason) && text.contains("`a`"), "{text}");
         }
         let none =
             Conditions { least_batch: 0, metric_rows: 0, most_numbers_out: None, privacy: None };
-        let text = none.allow("a", 1, 1, &FLOW).unwrap_err().to_string();
+        let text = none.allow("a", (1, 1), &FLOW).unwrap_err().to_string();
         assert!(text.contains("a batch of 1 rows"), "batch 1 is never allowed: {text}");
         // Of a small set metrics are summed over all rows.
-        Conditions::default().allow("a", 4, 2, &Flow { rows: 9, ..FLOW }).unwrap();
+        Conditions::default().allow("a", (4, 8), &Flow { rows: 9, ..FLOW }).unwrap();
         let both = conditions.and(&Conditions { most_numbers_out: Some(9), ..none });
         assert_eq!(both, Conditions { most_numbers_out: Some(9), ..conditions });
     }

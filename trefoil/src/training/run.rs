@@ -1,8 +1,8 @@
-//! Runs: trainings on data that servers keep, with the consent of those whose data it is.
+//! Runs: trainings and analyses on data that servers keep, with the consent of those whose data it is.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, DataSet, Join, Openings, RowTensor, Spent, Training};
+use super::{Course, DataSet, Join, Openings, Planned, RowTensor, Spent, Work};
 use crate::{
     base::{Digest, Error, Id, Result, check::check_name},
     model::{About, Column, Preprocess, check_alike},
@@ -12,23 +12,36 @@ use nn_layers::train::TrainPlan;
 /// The most data sets of a run, and most recipients.
 const SETS: usize = 256;
 
-/// A client's order of a training. All of it is public.
+/// A client's order of a training or an analysis. All of it is public.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// The data sets, each with its place among the rows of those before it.
     pub data: Vec<Used>,
-    /// The course.
-    pub course: Course,
-    /// The steps after which weights and metrics leave the servers.
+    /// What is done with them.
+    pub task: Task,
+    /// The steps after which weights or results, and metrics, leave the servers.
     pub openings: Openings,
-    /// The preparation of images for the trained model.
-    pub preprocess: Preprocess,
-    /// Names of the classes, or none.
-    pub labels: Vec<String>,
-    /// Clients that get the trained weights as its owner does.
+    /// Clients that get the trained weights or the results as its owner does.
     #[serde(default)]
     pub recipients: Vec<String>,
+}
+
+/// What a run does with its data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Task {
+    /// A network is trained.
+    Training {
+        /// The course.
+        course: Course,
+        /// The preparation of images for the trained model.
+        preprocess: Preprocess,
+        /// Names of the classes, or none.
+        labels: Vec<String>,
+    },
+    /// Functions are called on all rows.
+    Analysis,
 }
 
 /// A data set that a run uses.
@@ -72,9 +85,9 @@ pub struct Run {
     /// The columns of each tensor of a row, none where they have no names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Vec<Column>>,
-    /// The digest of the training request: the network and how it is trained.
+    /// The digest of the request: the network and how it is trained, or the steps of the analysis.
     pub request: Digest,
-    /// The digest of the plans that are derived from the request.
+    /// The digest of what is derived from the request: plans, or shapes.
     pub plan: Digest,
     /// The digest of all that the owners of data consent to. Any change gives another fingerprint and needs new
     /// consent.
@@ -99,6 +112,17 @@ pub enum Decision {
     Approve,
     /// The run's owner: the run continues.
     Resume,
+}
+
+impl Task {
+    /// What leaves once it is done, in a word.
+    #[must_use]
+    pub fn leaves(&self) -> &'static str {
+        match self {
+            Self::Training { .. } => "weights",
+            Self::Analysis => "results",
+        }
+    }
 }
 
 impl Decision {
@@ -187,11 +211,11 @@ impl RunSpec {
 
 impl Run {
     /// A run that has not begun. `start` is the job that brings its weights, `owner` the client that gets the
-    /// results, `sets` are the data sets with their owners. The plan `plan` was derived from the request of that
+    /// results, `sets` are the data sets with their owners. The work `planned` was derived from the request of that
     /// digest.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a data set does not fit the plan, there are too few rows, or the run does what the owner
+    /// [`Error::Refused`] if a data set does not fit the work, there are too few rows, or the run does what the owner
     /// of a data set does not allow.
     pub fn new(
         name: &str,
@@ -199,30 +223,17 @@ impl Run {
         start: Id,
         spec: RunSpec,
         request: Digest,
-        plan: &TrainPlan,
+        planned: &Planned,
         sets: &[(DataSet, String)],
     ) -> Result<Self> {
-        let wanted = tensors(plan)?;
-        let mut whole: Vec<(String, DataSet)> = Vec::new();
-        for (used, (set, _)) in spec.data.iter().zip(sets) {
-            match (whole.last_mut(), used.position) {
-                (Some((name, columns)), Position::Beside) => {
-                    *name += &format!("` beside `{}", used.name);
-                    columns.beside(set)?;
-                }
-                (Some((name, columns)), Position::Joined(join)) => {
-                    columns.join(set, join, [name, &used.name])?;
-                    *name += &format!("` joined with `{}", used.name);
-                }
-                _ => whole.push((used.name.clone(), set.clone())),
-            }
-        }
+        let wanted = planned.tensors()?;
+        let whole = together(&spec.data, sets.iter().map(|(set, _)| set))?;
         for (name, set) in &whole {
             set.check_like(name, &wanted)?;
         }
         let columns = common_columns(&whole)?;
         let left = spec.data.iter().find(|used| used.position == Position::Joined(Join::Left));
-        if let Some(used) = left.filter(|_| plan.options().standardize) {
+        if let Some(used) = left.filter(|_| planned.standardizes()) {
             let reason = format!(
                 "the rows are standardised, and those without a partner in `{}` would count with zeros: ask for an inner \
                  join, or let the owners scale their columns by a schema",
@@ -231,16 +242,15 @@ impl Run {
             return Err(Error::refused("run", reason));
         }
         let rows = whole.iter().map(|(_, set)| set.rows).sum();
-        let training = Training::new(plan.clone(), &spec, rows)?;
-        let flow = training.flow()?;
-        let window = training.openings().window(0, training.steps()).len() as u32;
+        let work = Work::new(planned.clone(), &spec, rows)?;
+        let flow = work.flow()?;
         for (used, (set, _)) in spec.data.iter().zip(sets) {
-            set.conditions.allow(&used.name, plan.batch(), window, &flow)?;
+            set.conditions.allow(&used.name, work.rows_together(), &flow)?;
             if let Some(budget) = &set.conditions.privacy {
-                budget.allow(&used.name, &Spent::default(), training.privacy()?.as_ref())?;
+                budget.allow(&used.name, &Spent::default(), work.privacy()?.as_ref())?;
             }
         }
-        let plan = plan_digest(plan)?;
+        let plan = planned.digest()?;
         let owners: Vec<String> = sets.iter().map(|(_, owner)| owner.clone()).collect();
         let public = serde_json::to_vec(&(
             name, owner, start, &spec, rows, &owners, &columns, request, plan,
@@ -250,7 +260,7 @@ impl Run {
         Ok(Self {
             spec,
             rows,
-            steps: training.steps(),
+            steps: work.steps(),
             owners,
             columns,
             request,
@@ -328,6 +338,32 @@ impl Run {
         missing.retain(|name| *name != owner && !self.approved.iter().any(|known| known == name));
         missing
     }
+}
+
+/// The data sets of a run as their rows follow each other, each with those whose columns stand beside it or are joined to
+/// it, and with their names.
+///
+/// # Errors
+/// [`Error::Refused`] if two do not go together.
+pub fn together<'a>(
+    data: &[Used],
+    sets: impl IntoIterator<Item = &'a DataSet>,
+) -> Result<Vec<(String, DataSet)>> {
+    let mut whole: Vec<(String, DataSet)> = Vec::new();
+    for (used, set) in data.iter().zip(sets) {
+        match (whole.last_mut(), used.position) {
+            (Some((name, columns)), Position::Beside) => {
+                *name += &format!("` beside `{}", used.name);
+                columns.beside(set)?;
+            }
+            (Some((name, columns)), Position::Joined(join)) => {
+                columns.join(set, join, [name, &used.name])?;
+                *name += &format!("` joined with `{}", used.name);
+            }
+            _ => whole.push((used.name.clone(), set.clone())),
+        }
+    }
+    Ok(whole)
 }
 
 /// The columns of the rows of data sets that follow each other, by tensor: they mean the same in all of them. A column

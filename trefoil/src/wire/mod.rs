@@ -33,7 +33,7 @@ use mpc_core::{Parcel, ParcelKey, sharing::Contents};
 use crate::base::{Error, PROGRAM, Result};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Largest frame of data.
 pub const CHUNK: usize = 4 << 20;

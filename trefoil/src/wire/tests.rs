@@ -45,13 +45,13 @@ fn requests_and_replies_survive_the_wire() {
 fn another_version_and_unknown_fields_are_refused_with_a_sentence() {
     let text = |frame: &str| parse::<Request>(frame.as_bytes()).unwrap_err().to_string();
     let older = text(r#"{"trefoil":1,"say":"ping"}"#);
-    assert!(older.contains("speaks version 1") && older.contains("version 9"), "{older}");
+    assert!(older.contains("speaks version 1") && older.contains("version 10"), "{older}");
     assert!(older.contains("run the same program on all machines"), "{older}");
-    assert!(text(r#"{"trefoil":9,"say":"dance"}"#).contains("not understood"));
-    assert!(text(r#"{"trefoil":9,"say":"ping","more":1}"#).contains("not understood"));
-    assert!(text(r#"{"trefoil":9,"say":{"remove":{"job":"x"}}}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":10,"say":"dance"}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":10,"say":"ping","more":1}"#).contains("not understood"));
+    assert!(text(r#"{"trefoil":10,"say":{"remove":{"job":"x"}}}"#).contains("not understood"));
     assert!(text("GET / HTTP/1.1").contains("not a header"));
-    assert_eq!(parse::<Request>(br#"{"trefoil":9,"say":"ping"}"#).unwrap(), Request::Ping);
+    assert_eq!(parse::<Request>(br#"{"trefoil":10,"say":"ping"}"#).unwrap(), Request::Ping);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn headers_of_requests_are_small_on_both_sides() {
     let long = "x".repeat(REQUEST);
     let text = say(&mut client, &Request::Model { name: long.clone() }).unwrap_err().to_string();
     assert!(text.contains("262144"), "{text}");
-    client.send(format!(r#"{{"trefoil":9,"say":"{long}"}}"#).into()).unwrap();
+    client.send(format!(r#"{{"trefoil":10,"say":"{long}"}}"#).into()).unwrap();
     let text = hear::<Request>(&mut server, LIMIT).unwrap_err().to_string();
     assert!(text.contains("at most 262144 are read"), "{text}");
 }

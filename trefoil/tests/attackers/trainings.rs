@@ -20,7 +20,7 @@ use trefoil::{
     client::{self, Client, NewRun},
     config::ClientConfig,
     store::Readers,
-    training::{Augment, Course, DataSet, Group, Halt, Openings, RowTensor, RunSpec},
+    training::{Augment, Course, DataSet, Group, Halt, Openings, RowTensor, RunSpec, Task},
     wire::{Reply, Request, hear, say, send_bytes},
 };
 
@@ -97,10 +97,12 @@ fn spec(client: &mut Client, data: &str, epochs: u32, openings: Openings) -> Run
     let schedule = Schedule::constant(0.1);
     RunSpec {
         data,
-        course: Course { epochs, seed: 1, schedule, augment: Augment::default() },
+        task: Task::Training {
+            course: Course { epochs, seed: 1, schedule, augment: Augment::default() },
+            preprocess: Preprocess::default(),
+            labels: Vec::new(),
+        },
         openings,
-        preprocess: Preprocess::default(),
-        labels: Vec::new(),
         recipients: Vec::new(),
     }
 }

@@ -21,7 +21,7 @@ use crate::{
         output::Output,
     },
     client::{Client, Driven, Event, NewRun, Slice, Total, Watch},
-    training::{RunFile, Training},
+    training::{RunFile, Training, Work},
     wire::RunState,
 };
 
@@ -87,19 +87,19 @@ pub(super) fn run(arguments: &Train, global: &Global, output: Output) -> Result<
     let training = Training::new(plan, &begun.run.spec, begun.run.rows)?;
     if arguments.prepare {
         let sets = client.data_sets()?;
-        return super::runs::show(&begun, training.plan(), &sets, output);
+        return super::runs::show_training(&begun, training.plan(), &sets, output);
     }
     let begun = wait_for_consent(&mut client, begun, output)?;
     let driven = Driven {
         name: file.name.clone(),
         fingerprint: begun.run.fingerprint,
-        training,
+        work: Work::Training(Box::new(training.clone())),
         keep: Duration::from_secs(file.keep_seconds()),
     };
-    let mut report = train(&driven, client, begun.run.step, global, output)?;
+    let mut report = train(&driven, &training, client, begun.run.step, global, output)?;
     let mut client = super::connect(global)?;
     let progress = output.progress("making a model of it");
-    let state = (file.name.as_str(), driven.fingerprint, driven.training.steps());
+    let state = (file.name.as_str(), driven.fingerprint, training.steps());
     let known = client.described(&file.model)?.iter().any(Result::is_ok);
     client.publish(state, &file.model, &readers, known && arguments.replace, &progress)?;
     drop(progress);
@@ -137,8 +137,9 @@ fn begin(
     output: Output,
 ) -> Result<RunState> {
     let labels = file.labels.as_deref().map(super::model::labels).transpose()?;
-    let (data, rows) =
-        client.used(&file.groups().map_err(|reason| Error::input(&file.name, reason))?)?;
+    let groups = file.groups().map_err(|reason| Error::input(&file.name, reason))?;
+    let (data, sets) = client.used(&groups)?;
+    let rows = sets.iter().map(|set| set.rows).sum();
     let spec = file.spec(data, rows, labels.unwrap_or_default());
     let written = serde_json::to_vec(request)
         .map_err(|cause| Error::Internal(format!("training request: {cause}")))?;
@@ -174,6 +175,7 @@ fn wait_for_consent(client: &mut Client, state: RunState, output: Output) -> Res
 /// Goes through a run's steps after `from`, and prints how it is.
 fn train(
     driven: &Driven,
+    training: &Training,
     client: Client,
     from: u32,
     global: &Global,
@@ -192,8 +194,8 @@ fn train(
             Event::Slice(slice) => slice,
         };
         let each = slice.total.seconds / f64::from(slice.steps);
-        let left = f64::from(driven.training.steps() - slice.step) * each;
-        let line = line(&driven.training, slice);
+        let left = f64::from(training.steps() - slice.step) * each;
+        let line = line(training, slice);
         progress.word(&format!("{line}, {} left", seconds(left)));
         match &mut cost {
             Some(sum) => sum.add(&slice.total),
@@ -212,7 +214,6 @@ fn train(
     printed?;
     let (seconds, bytes, rounds) =
         cost.map_or((0.0, 0, 0), |cost| (cost.seconds, cost.bytes, cost.rounds));
-    let training = &driven.training;
     let privacy = match (training.privacy()?, training.plan().options().privacy) {
         (Some(cost), Some(privacy)) => {
             Some(Protected { epsilon: cost.epsilon(privacy.delta)?, delta: privacy.delta })

@@ -1,4 +1,4 @@
-//! The server's side for clients that train: their data sets, their runs, and their consent.
+//! The server's side for clients that train or analyse: their data sets, their runs, and their consent.
 
 use super::{Order, PARSED, PLAN, Visit, words_of};
 use crate::{
@@ -61,7 +61,7 @@ impl Visit<'_> {
         core.may_put(self.client, name, "run", *replace)?;
         spec.check()?;
         if *length > PLAN {
-            let reason = format!("its training request has more than {PLAN} bytes");
+            let reason = format!("its request has more than {PLAN} bytes");
             return Err(Error::refused("run", reason));
         }
         // Room for the weights is reserved once the request, which says how many there are, is known.
@@ -69,9 +69,9 @@ impl Visit<'_> {
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
         let bytes = receive_bytes(self.channel, *length as usize, &mut pace)?;
-        let derived = Derived::new(&bytes, core.limits.upload_bytes())?;
+        let derived = Derived::new(&bytes, &spec.task, core.limits.upload_bytes())?;
         let run = self.check_run(*job, name, spec, &derived)?;
-        let shapes: Vec<_> = derived.plan.state().into_iter().map(|tensor| tensor.shape).collect();
+        let shapes = derived.planned.start_shapes();
         let words = words_of(&shapes);
         check_upload(words, core.limits.upload_bytes())?;
         let room = bytes_of(words, core.sharing());
@@ -97,7 +97,7 @@ impl Visit<'_> {
     /// The run to keep, if this server can keep it and its data sets are there.
     fn check_run(&self, job: Id, name: &str, spec: &RunSpec, derived: &Derived) -> Result<Run> {
         let core = self.core;
-        let plan = &derived.plan;
+        let planned = &derived.planned;
         let mut sets = Vec::new();
         for used in &spec.data {
             let manifest = core.usable_data(self.client, used)?;
@@ -116,7 +116,7 @@ impl Visit<'_> {
                 }
             }
         }
-        words = words.saturating_add(plan.step_plan().peak_words(plan.batch())?);
+        words = words.saturating_add(planned.peak_words()?);
         if words.saturating_mul(SHARE) > core.limits.job_bytes() {
             let reason = format!(
                 "it may need {} MiB of memory; this server gives a job {} MiB (limits.job_memory_mib); \
@@ -126,7 +126,7 @@ impl Visit<'_> {
             );
             return Err(Error::refused("run", reason));
         }
-        Run::new(name, self.client, job, spec.clone(), derived.request, plan, &sets)
+        Run::new(name, self.client, job, spec.clone(), derived.request, planned, &sets)
     }
 
     /// Notes what the client allows of a run.

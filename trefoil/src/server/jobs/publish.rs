@@ -1,4 +1,4 @@
-//! Weights of a training that leave for a client, or become a model.
+//! Weights of a training or results of an analysis that leave for a client, and weights that become a model.
 
 use std::time::Instant;
 
@@ -7,16 +7,17 @@ use mpc_core::ServerProtocol;
 
 use super::{Agreed, JobInfo, Kind};
 use crate::{
-    base::{Digest, Id, Result},
+    base::{Digest, Error, Id, Result},
     server::{
         Outcome, Output,
         trainings::Progress,
         worker::{Worker, compare_counters},
     },
     store::Readers,
+    training::Task,
 };
 
-/// Releases a training's weights to a client.
+/// Releases a training's weights, or an analysis's results, to a client.
 pub(in crate::server) struct Release {
     pub(in crate::server) name: String,
     pub(in crate::server) fingerprint: Digest,
@@ -71,6 +72,10 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Publish {
         let Self { run, fingerprint, step, name, replace, .. } = self;
         worker.core.may_put(job.client, name, "model", *replace)?;
         let manifest = worker.core.may_publish(job.client, run, *fingerprint, *step)?;
+        if manifest.run()?.spec.task == Task::Analysis {
+            let reason = "it is an analysis, of which no model can be made";
+            return Err(Error::refused(format_args!("run `{run}`"), reason));
+        }
         worker.progress(&manifest, *step)
     }
 

@@ -1,4 +1,4 @@
-//! Some steps of a training.
+//! Some steps of a training or an analysis.
 
 use std::time::Instant;
 
@@ -48,12 +48,12 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Train {
         let core = worker.core;
         let manifest = core.may_train(job.client, &self.name, self.fingerprint)?;
         core.quotas.check_run(job.client, &self.name, 0)?;
-        if worker.computing.mpc()?.truncation() == TruncationMode::Exact {
+        let progress = worker.progress(&manifest, self.from)?;
+        if progress.trains() && worker.computing.mpc()?.truncation() == TruncationMode::Exact {
             let reason = "these servers always round down (`truncation = \"exact\"`), which trains \
                           nothing; their operators can choose another mode";
             return Err(Error::refused("run", reason));
         }
-        let progress = worker.progress(&manifest, self.from)?;
         if progress.join_bits() > 0 && worker.computing.mpc()?.info().helper {
             let reason = "the dealer of these servers' protocol does not learn what a join opens, so they join no data \
                           sets; three servers with `protocol = \"rss\"` do";
@@ -104,7 +104,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
             }
             progress.spend(core)?;
             let seed = mpc.seed()?;
-            let slice = progress.train(mpc, steps, seed, observer)?;
+            let slice = progress.advance(mpc, steps, seed, observer)?;
             mpc.verify()?;
             Ok(Ok(slice))
         })?;

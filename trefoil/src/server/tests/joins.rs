@@ -15,14 +15,14 @@ const SECRET: [u8; 32] = [9; 32];
 
 /// The rows of people, each with a number: those of the hospital have two values and the label, those of the bank the
 /// third value.
-struct People {
+pub(super) struct People {
     all: Rows,
     hospital: Vec<usize>,
     bank: Vec<usize>,
 }
 
 /// Of 16 people the hospital knows 12 and the bank 11, in other orders; 8 are known to both.
-fn people() -> People {
+pub(super) fn people() -> People {
     let hospital = vec![3, 0, 11, 7, 5, 1, 9, 2, 10, 4, 8, 6];
     let bank = vec![12, 6, 5, 9, 0, 14, 3, 2, 13, 11, 8];
     People { all: rows(16, 4), hospital, bank }
@@ -41,7 +41,7 @@ impl People {
     }
 
     /// The joined rows in the clear: values with zeros where the bank knows nobody, and labels.
-    fn in_the_clear(&self, join: Join) -> [HostTensor; 2] {
+    pub(super) fn in_the_clear(&self, join: Join) -> [HostTensor; 2] {
         let numbers = self.joined(join);
         let values = picked(&self.all.values, &numbers).floats().into_owned();
         let known = |at: usize| self.bank.contains(&numbers[at / 3]);
@@ -104,7 +104,7 @@ fn put_bank(client: &mut Client, people: &People, keys: Option<Vec<u64>>) {
 }
 
 /// Data of alice and bob under one secret, and carol, who trains.
-fn prepared(world: &World, people: &People) -> [Client; 3] {
+pub(super) fn prepared(world: &World, people: &People) -> [Client; 3] {
     let [mut alice, mut bob, carol] = ["alice", "bob", "carol"].map(|name| world.client(name));
     put_hospital(&mut alice, people, Some(keys(&SECRET, &people.hospital)));
     put_bank(&mut bob, people, Some(keys(&SECRET, &people.bank)));

@@ -10,7 +10,7 @@ use crate::{
     client::NewRun,
     training::{
         Augment, Conditions, Course, DataSet, Decision, Halt, Openings, Position, RowTensor,
-        RunSpec, Training, Used, tensors,
+        RunSpec, Task, Training, Used, tensors,
     },
 };
 
@@ -112,11 +112,21 @@ pub(super) fn spec(client: &mut Client, names: &[&str]) -> RunSpec {
     };
     RunSpec {
         data: names.iter().map(used).collect(),
-        course: course(),
+        task: Task::Training {
+            course: course(),
+            preprocess: crate::model::Preprocess::default(),
+            labels: Vec::new(),
+        },
         openings: Openings::last(9, 3),
-        preprocess: crate::model::Preprocess::default(),
-        labels: Vec::new(),
         recipients: Vec::new(),
+    }
+}
+
+/// The course of a training.
+fn course_of(spec: &mut RunSpec) -> &mut Course {
+    match &mut spec.task {
+        Task::Training { course, .. } => course,
+        Task::Analysis => panic!("an analysis has no course"),
     }
 }
 
@@ -213,7 +223,7 @@ fn a_run_on_two_owners_data_waits_for_both_and_learns_what_the_same_in_the_clear
     let plan = carol.run_plan(&state).unwrap();
     let words = carol.release("run", mark, 9, &()).unwrap();
     assert_eq!(words.len(), 1, "the momentum stays with the servers");
-    let weights = plan.decode_network(&words).unwrap();
+    let weights = plan.train_plan("run").unwrap().decode_network(&words).unwrap();
     for (found, wanted) in weights[0].floats().iter().zip(floats[0].floats().iter()) {
         assert!((found - wanted).abs() < 1e-3, "{found} {wanted}");
     }
@@ -323,7 +333,7 @@ fn pictures_that_are_mirrored_and_moved_teach_on_servers_what_they_teach_in_the_
         [("still", Augment::default()), ("moved", Augment { flip: true, crop: 1 })]
     {
         let mut spec = spec(&mut carol, &["pictures"]);
-        spec.course.augment = augment;
+        course_of(&mut spec).augment = augment;
         spec.openings.metrics = 9;
         put_run_of(&mut carol, name, &spec, &learner, false).unwrap();
         let mark = carol.run(name).unwrap().run.fingerprint;
@@ -342,7 +352,7 @@ fn pictures_that_are_mirrored_and_moved_teach_on_servers_what_they_teach_in_the_
     assert!((losses[0] - losses[1]).abs() > 1e-2, "{losses:?}");
 
     let mut spec = spec(&mut carol, &["pictures"]);
-    spec.course.augment.crop = 2;
+    course_of(&mut spec).augment.crop = 2;
     let text = said(put_run_of(&mut world.client("carol"), "far", &spec, &learner, false));
     assert!(text.contains("leaves nothing of a picture [1, 2, 3]"), "{text}");
 }
@@ -422,7 +432,7 @@ fn consent_covers_all_of_a_run_and_nobody_else_can_give_or_use_it() {
 
     // The same under another course is another run, which needs new consent.
     let mut longer = spec(&mut carol, &["a", "b"]);
-    longer.course.epochs = 4;
+    course_of(&mut longer).epochs = 4;
     put_run(&mut carol, "run", &longer, true).unwrap();
     let state = carol.run("run").unwrap();
     assert_ne!(state.run.fingerprint, mark);
@@ -543,7 +553,7 @@ fn a_withdrawal_ends_the_step_that_runs_and_no_weights_leave_after_it() {
     let world = World::new(&Limits::default());
     let [mut alice, mut bob, mut carol] = prepared(&world);
     let mut long = spec(&mut carol, &["a", "b"]);
-    long.course.epochs = 100_000;
+    course_of(&mut long).epochs = 100_000;
     long.openings = Openings { weights: vec![1, 300_000], metrics: 300_000 };
     put_run(&mut carol, "long", &long, false).unwrap();
     let mark = carol.run("long").unwrap().run.fingerprint;
@@ -777,14 +787,9 @@ fn what_does_not_fit_is_refused_before_anything_is_kept() {
     let unlabelled = spec(&mut carol, &["unlabelled"]);
     let text = said(put_run(&mut world.client("carol"), "other", &unlabelled, false));
     assert!(text.contains("a row of it has x [3] (20 bits)"), "{text}");
-    let few = RunSpec { data: spec(&mut carol, &["b"]).data, ..unlabelled };
-    let endless = Course { epochs: u32::MAX, ..few.course };
-    let text = said(put_run(
-        &mut world.client("carol"),
-        "other",
-        &RunSpec { course: endless, ..few },
-        false,
-    ));
+    let mut endless = RunSpec { data: spec(&mut carol, &["b"]).data, ..unlabelled };
+    course_of(&mut endless).epochs = u32::MAX;
+    let text = said(put_run(&mut world.client("carol"), "other", &endless, false));
     assert!(text.contains("steps; there must be"), "{text}");
     assert_eq!(carol.runs().unwrap()[0].len(), 1);
 }

@@ -1,4 +1,4 @@
-//! `trefoil run`: trainings, and the consent of those whose data they use.
+//! `trefoil run`: trainings and analyses, and the consent of those whose data they use.
 
 mod show;
 
@@ -17,7 +17,7 @@ use crate::{
     },
     client::{self, Client, agree_on_item},
     inputs::read_file,
-    training::{Decision, Halt},
+    training::{Decision, Halt, Planned},
     wire::RunState,
 };
 
@@ -31,7 +31,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// be found.
 const LETTERS: usize = 32;
 
-pub(super) use show::show;
+use show::show;
+pub(super) use show::show_training;
 
 pub(super) fn run(command: Run, global: &Global, output: Output) -> Result<()> {
     let client = || super::connect(global);
@@ -41,9 +42,9 @@ pub(super) fn run(command: Run, global: &Global, output: Output) -> Result<()> {
         Run::Show { name } => {
             let mut client = client()?;
             let state = client.run(&name)?;
-            let plan = client.run_plan(&state)?;
+            let planned = client.run_plan(&state)?;
             let sets = client.data_sets()?;
-            show(&state, &plan, &sets, output)
+            show(&state, &planned, &sets, output)
         }
         Run::Approve { name, fingerprint } => approve(&mut client()?, &name, &fingerprint, output),
         Run::Withdraw { name } => {
@@ -188,7 +189,7 @@ fn approve(client: &mut Client, name: &str, letters: &str, output: Output) -> Re
     })
 }
 
-/// Writes the trained weights of a run, into an ONNX file or as safetensors.
+/// Writes the trained weights of a run, into an ONNX file or as safetensors, or the results of an analysis.
 fn get(
     client: &mut Client,
     name: &str,
@@ -201,32 +202,36 @@ fn get(
     }
     let original = into.map(|path| Ok::<_, Error>((path, read_file(path, ONNX)?))).transpose()?;
     let state = client.run(name)?;
-    let plan = client.run_plan(&state)?;
-    let progress = output.progress("adding up the weights");
+    let planned = client.run_plan(&state)?;
+    if into.is_some() {
+        planned.train_plan(name)?;
+    }
+    let progress = output.progress("adding up what it learnt");
     let words = client.release(name, state.run.fingerprint, state.run.step, &progress)?;
     drop(progress);
     let refused = |cause: &dyn std::fmt::Display| {
-        Error::refused(format_args!("run `{name}`"), format_args!("its weights: {cause}"))
+        Error::refused(format_args!("run `{name}`"), format_args!("what it learnt: {cause}"))
     };
-    let values = plan.decode_network(&words).map_err(|cause| refused(&cause))?;
-    let tensors = plan.state().into_iter().zip(values);
-    let tensors = tensors.filter(|(spec, _)| spec.role == Role::Network);
+    let (what, tensors) = match &planned {
+        Planned::Training(plan) => {
+            let values = plan.decode_network(&words).map_err(|cause| refused(&cause))?;
+            let tensors = plan.state().into_iter().zip(values);
+            let network = tensors.filter(|(spec, _)| {
+                spec.role == Role::Network && (spec.trained || original.is_none())
+            });
+            ("weights", network.map(|(spec, value)| (spec.name, value)).collect())
+        }
+        Planned::Analysis(analysis) => ("results", analysis.decode(&words)?.into_iter().collect()),
+    };
     let bytes = match original {
-        Some((path, original)) => {
-            let weights = tensors.filter(|(spec, _)| spec.trained);
-            let weights = weights.map(|(spec, value)| (spec.name, value)).collect();
-            with_weights(&original, path.parent(), &weights)
-                .map_err(|cause| Error::input(path.display(), cause))?
-        }
-        None => {
-            let tensors = tensors.map(|(spec, value)| (spec.name, value)).collect();
-            to_safetensors(&tensors).map_err(|cause| refused(&cause))?
-        }
+        Some((path, original)) => with_weights(&original, path.parent(), &tensors)
+            .map_err(|cause| Error::input(path.display(), cause))?,
+        None => to_safetensors(&tensors).map_err(|cause| refused(&cause))?,
     };
     fs::write(file, bytes).map_err(|cause| Error::file(file, cause))?;
     let (file, step) = (file.display().to_string(), state.run.step);
     output.result(&json!({ "run": name, "step": step, "file": file }), || {
-        format!("{name}: the weights after step {step} are in {file}")
+        format!("{name}: the {what} after step {step} are in {file}")
     })
 }
 

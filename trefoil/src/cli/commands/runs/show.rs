@@ -1,4 +1,4 @@
-//! `trefoil run show`: what an owner of data should know of a training before consenting to it.
+//! `trefoil run show`: what an owner of data should know of a run before consenting to it.
 
 use nn_layers::{
     LayerInfo, Plan,
@@ -6,12 +6,16 @@ use nn_layers::{
 };
 use serde_json::{Value, json};
 
+mod analysis;
+
 use super::{progress, shown};
 use crate::{
     base::{Result, format::table},
     cli::output::Output,
     client::agree_on_item,
-    training::{Augment, Budget, DELTA, Flow, Join, Position, Run, Training, Used, tensors},
+    training::{
+        Augment, Budget, DELTA, Flow, Join, Planned, Position, Run, Training, Used, tensors,
+    },
     wire::{DataState, RunState},
 };
 
@@ -19,7 +23,35 @@ use crate::{
 const FEW: usize = 100;
 
 /// Prints all that an owner of data should know before consenting to a run.
-pub(in crate::cli::commands) fn show(
+pub(super) fn show(
+    state: &RunState,
+    planned: &Planned,
+    sets: &[Vec<DataState>],
+    output: Output,
+) -> Result<()> {
+    match planned {
+        Planned::Training(plan) => show_training(state, plan, sets, output),
+        Planned::Analysis(analysis) => {
+            analysis::show(state, analysis, output)?;
+            ask(state, output)
+        }
+    }
+}
+
+/// Tells the owners of data how to consent, unless all have.
+fn ask(state: &RunState, output: Output) -> Result<()> {
+    if state.run.missing(&state.owner).is_empty() {
+        return Ok(());
+    }
+    output.remark(format!(
+        "owners of its data consent with `trefoil run approve {} {}`",
+        state.name,
+        shown(state.run.fingerprint)
+    ))
+}
+
+/// Prints all that an owner of data should know before consenting to a training.
+pub(in crate::cli::commands) fn show_training(
     state: &RunState,
     plan: &TrainPlan,
     sets: &[Vec<DataState>],
@@ -59,34 +91,17 @@ pub(in crate::cli::commands) fn show(
             progress(state)
         )
     })?;
-    if run.missing(&state.owner).is_empty() {
-        return Ok(());
-    }
-    output.remark(format!(
-        "owners of its data consent with `trefoil run approve {} {}`",
-        state.name,
-        shown(run.fingerprint)
-    ))
+    ask(state, output)
 }
 
 /// The network, the data and the course of a run.
 fn described(state: &RunState, training: &Training, operations: usize) -> String {
     let (run, spec) = (&state.run, &state.run.spec);
     let plan = training.plan();
-    let sets = spec.data.iter().zip(&run.owners).enumerate();
-    let sets = sets.map(|(at, (used, owner))| {
-        let between = match (at, used.position) {
-            (0, _) => "",
-            (_, Position::Beside) => " beside ",
-            (_, Position::Joined(_)) => " joined by key with ",
-            (_, Position::After) => ", ",
-        };
-        format!("{between}{} of {owner}", used.name)
-    });
-    let sets: String = sets.collect();
+    let sets = sets(run);
     let row: Vec<_> = tensors(plan).iter().flatten().map(ToString::to_string).collect();
     let joins = joins(&spec.data);
-    let pictures = pictures(spec.course.augment);
+    let pictures = pictures(training.course().augment);
     let options = plan.options();
     format!(
         "run          {}\n\
@@ -99,18 +114,33 @@ fn described(state: &RunState, training: &Training, operations: usize) -> String
         state.name,
         shown(run.fingerprint),
         run.rows,
-        spec.course.epochs,
+        training.course().epochs,
         row.join(", "),
         columns(run),
         standardised(training, run),
         training.steps(),
         plan.batch(),
-        spec.course.schedule.rate,
-        spec.course.seed,
+        training.course().schedule.rate,
+        training.course().seed,
         "",
         loss(&options.loss),
         optimiser(options.optimiser),
     )
+}
+
+/// The data sets of a run and their owners.
+fn sets(run: &Run) -> String {
+    let sets = run.spec.data.iter().zip(&run.owners).enumerate();
+    let sets = sets.map(|(at, (used, owner))| {
+        let between = match (at, used.position) {
+            (0, _) => "",
+            (_, Position::Beside) => " beside ",
+            (_, Position::Joined(_)) => " joined by key with ",
+            (_, Position::After) => ", ",
+        };
+        format!("{between}{} of {owner}", used.name)
+    });
+    sets.collect()
 }
 
 /// The joins of data sets, and what they tell.

@@ -1,40 +1,108 @@
 //! The functions of `mpc_core::functions` by name, for any protocol.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 use mpc_core::{Arg, Protocol, PublicTensor, Result, SecretTensor, functions as f};
-use pyo3::prelude::*;
-use ring_arith::{Bilinear, ConvSpec, Engine, Shape, Tensor, Window};
+use ring_arith::{Bilinear, ConvSpec, Engine, EngineTensor, Shape, Tensor, Window};
+use serde::{Deserialize, Serialize};
 
 /// A number or numbers in addition to the operands.
-#[derive(Debug, Clone)]
-pub(crate) enum Param {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Param {
+    /// An integer.
     Int(i64),
+    /// A real number.
     Float(f64),
+    /// Integers.
     Ints(Vec<i64>),
+    /// Real numbers.
     Floats(Vec<f64>),
 }
 
+/// As NumPy writes them: `3`, `0.5`, `[1, 2]`.
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Ints(numbers) => write!(f, "{numbers:?}"),
+            Self::Floats(numbers) => write!(f, "{numbers:?}"),
+        }
+    }
+}
+
 /// Words that every party knows.
-#[derive(Clone)]
-pub(crate) struct Known {
-    pub(crate) words: Tensor,
-    pub(crate) frac: u32,
-    pub(crate) width: u32,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Known {
+    /// The words.
+    pub words: Tensor,
+    /// Their fraction bits.
+    pub frac: u32,
+    /// The bits of the largest of them, with its sign.
+    pub width: u32,
+}
+
+/// Public words as an analysis writes them.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    dims: Vec<usize>,
+    words: Vec<i64>,
+    frac: u32,
+}
+
+impl Known {
+    /// Words of these dimensions with `frac` fraction bits.
+    ///
+    /// # Errors
+    /// [`ring_arith::Error`] if there are more or fewer words than the dimensions say.
+    pub fn new(dims: Vec<usize>, words: Vec<u64>, frac: u32) -> ring_arith::Result<Self> {
+        let largest = words.iter().map(|&word| (word as i64).unsigned_abs()).max().unwrap_or(0);
+        let words = Tensor::new(Shape::new(dims)?, words)?;
+        Ok(Self { words, frac, width: 65 - largest.leading_zeros() })
+    }
+}
+
+impl TryFrom<Written> for Known {
+    type Error = ring_arith::Error;
+
+    fn try_from(Written { dims, words, frac }: Written) -> ring_arith::Result<Self> {
+        Self::new(dims, words.into_iter().map(|word| word as u64).collect(), frac)
+    }
+}
+
+impl From<Known> for Written {
+    fn from(Known { words, frac, .. }: Known) -> Self {
+        let dims = words.shape().dims().to_vec();
+        Self { dims, words: words.words().iter().map(|&word| word as i64).collect(), frac }
+    }
 }
 
 /// An operand by its place in the parties' tables, or a public one.
-#[derive(Clone)]
-pub(crate) enum Operand {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operand {
+    /// The place of a secret array.
     Secret(u64),
+    /// Public numbers.
     Known(Known),
 }
 
 /// A call of a function, the same at every party.
-pub(crate) struct Call {
-    pub(crate) function: String,
-    pub(crate) operands: Vec<Operand>,
-    pub(crate) params: HashMap<String, Param>,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The function, one of [`FUNCTIONS`].
+    pub function: String,
+    /// Its operands.
+    pub operands: Vec<Operand>,
+    /// Further numbers by name.
+    pub params: BTreeMap<String, Param>,
 }
 
 /// Makes the table of functions: [`FUNCTIONS`] has their names, and [`Call::apply`] runs one. In a row `any(i)` is operand
@@ -42,7 +110,7 @@ pub(crate) struct Call {
 macro_rules! functions {
     ($self:ident, $mpc:ident, $args:ident, $any:ident, $x:ident; $($name:literal => $result:expr,)+) => {
         /// The names of all functions.
-        pub(crate) const FUNCTIONS: &[&str] = &[$($name),+];
+        pub const FUNCTIONS: &[&str] = &[$($name),+];
 
         impl Call {
             fn apply<P: Protocol>(
@@ -202,15 +270,10 @@ functions! { self, mpc, args, any, x;
     },
 }
 
-/// Keys of a join from names, by [`f::join_keys`].
-#[pyfunction]
-pub(crate) fn join_keys(secret: [u8; 32], names: Vec<Vec<u8>>) -> Vec<u64> {
-    f::join_keys(&secret, names)
-}
-
 impl Call {
     /// True for a function whose runs give other numbers each time: no reference can know the parties' numbers.
-    pub(crate) fn is_random(&self) -> bool {
+    #[must_use]
+    pub fn is_random(&self) -> bool {
         let random = [
             "bernoulli",
             "exponential",
@@ -224,8 +287,19 @@ impl Call {
         random.contains(&&self.function[..])
     }
 
-    /// Runs the function at one party. `table` has the secret operands, in order.
-    pub(crate) fn run<P: Protocol>(
+    /// The places of its secret operands.
+    pub fn secrets(&self) -> impl Iterator<Item = u64> + '_ {
+        self.operands.iter().filter_map(|operand| match operand {
+            Operand::Secret(place) => Some(*place),
+            Operand::Known(_) => None,
+        })
+    }
+
+    /// Runs the function at one party. `table` has the secret operands by their places.
+    ///
+    /// # Errors
+    /// [`mpc_core::Error::Invalid`] for an unknown function, or operands that it does not take; those of the protocol.
+    pub fn run<P: Protocol>(
         &self,
         mpc: &mut P,
         table: &HashMap<u64, SecretTensor<P>>,
@@ -375,7 +449,11 @@ impl Call {
         values.iter().map(size).collect()
     }
 
-    pub(crate) fn float(&self, name: &str) -> Result<f64> {
+    /// A parameter as a real number.
+    ///
+    /// # Errors
+    /// [`mpc_core::Error::Invalid`] if there is no number of that name.
+    pub fn float(&self, name: &str) -> Result<f64> {
         match self.params.get(name) {
             Some(Param::Float(value)) => Ok(*value),
             Some(Param::Int(value)) => Ok(*value as f64),
@@ -395,9 +473,6 @@ impl Call {
         invalid(format!("`{}` needs an operand {index}", self.function))
     }
 }
-
-/// A call shared by the parties' threads.
-pub(crate) type SharedCall = Arc<Call>;
 
 fn invalid(reason: impl Into<String>) -> mpc_core::Error {
     mpc_core::Error::Invalid { op: "call", reason: reason.into() }
