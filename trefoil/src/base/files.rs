@@ -20,6 +20,16 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|cause| Error::file(path, cause))
 }
 
+/// The free bytes and all bytes of the disk of a folder, if the system reports them.
+pub(crate) fn disk(folder: &Path) -> Option<(u64, u64)> {
+    #[cfg(unix)]
+    return rustix::fs::statvfs(folder)
+        .ok()
+        .map(|disk| (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize));
+    #[cfg(not(unix))]
+    return folder.exists().then_some(()).and(None);
+}
+
 pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
     // Not every system can open a folder; where it cannot, the rename itself has to do.
     match File::open(folder) {

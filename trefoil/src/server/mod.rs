@@ -54,7 +54,7 @@ pub use serve::{open_store, party_identity, rebuild_store, serve};
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 
 use crate::{
-    base::{Error, Id, PROGRAM, Result},
+    base::{Error, Id, PROGRAM, Result, files},
     cluster::{CertificateEnd, now},
     config::{Access, Cells, Limits},
     store::Store,
@@ -188,6 +188,11 @@ impl Server {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// The free bytes and all bytes of the disk with its data, if the system reports them.
+    pub(crate) fn disk(&self) -> Option<(u64, u64)> {
+        files::disk(self.0.store.root())
     }
 
     /// Begins the audit log's account of this run of the server.

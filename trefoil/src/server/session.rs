@@ -257,6 +257,9 @@ impl Core {
             return self
                 .end_all(jobs, Error::Internal(format!("this server has no part of job {id}")));
         }
+        for (_, job) in &jobs {
+            self.metrics.begun(job.since.elapsed().as_secs_f64());
+        }
         let mut cancelled = HashMap::new();
         if jobs.len() > 1 {
             let began = Instant::now();

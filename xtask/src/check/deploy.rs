@@ -36,7 +36,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(vec![dashboard(root)?, unit(root, &program, &folder)?, manifests(root, &program, &folder)?])
 }
 
-/// Checks that the dashboard's metrics exist.
+/// Checks that the metrics of the dashboard and of the alerts exist.
 fn dashboard(root: &Path) -> Result<String> {
     let text = fs::read_to_string(root.join("deploy/grafana/trefoil.json"))?;
     let board: serde_json::Value = serde_json::from_str(&text).context("the dashboard")?;
@@ -47,10 +47,20 @@ fn dashboard(root: &Path) -> Result<String> {
         let expression = target["expr"].as_str().context("a target without an expression")?;
         asked.extend(metrics(expression));
     }
+    let alerts = root.join("deploy/prometheus/alerts.yaml");
+    let alerts = fs::read_to_string(&alerts).with_context(|| alerts.display().to_string())?;
+    let rules: Vec<_> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    ensure!(!rules.is_empty(), "there are no rules for alerts");
+    asked.extend(rules.iter().flat_map(|rule| metrics(rule)));
     for name in &asked {
         ensure!(told.contains(&format!("\"{name}\"")), "no server exports the metric `{name}`");
     }
-    Ok(format!("dashboard: {} panels over {} metrics", panels.len(), asked.len()))
+    let (panels, alerts) = (panels.len(), rules.len());
+    Ok(format!(
+        "dashboard and alerts: {panels} panels and {alerts} rules over {} metrics",
+        asked.len()
+    ))
 }
 
 /// The names of our metrics in a query, those of a histogram's parts without their endings.

@@ -291,6 +291,7 @@ fn wait(
 impl Core {
     /// Notes that a client was refused something, once a minute for each kind of request and reason.
     fn record_refusal(&self, client: &str, request: &'static str, error: &Error) {
+        self.metrics.refused(client);
         if !self.refusals.admits(&client.to_owned(), &(request, error.kind())) {
             return;
         }

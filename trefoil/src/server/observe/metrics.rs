@@ -56,6 +56,10 @@ struct Inner {
     jobs: BTreeMap<(&'static str, String, String, Outcome), u64>,
     /// The costs of jobs that are done, by kind and model.
     took: BTreeMap<(&'static str, String), [Histogram; 3]>,
+    /// The seconds that jobs waited from their last byte to their start.
+    waited: Histogram,
+    /// The number of requests that were refused, by client.
+    refused: BTreeMap<String, u64>,
 }
 
 /// Counts in ranges.
@@ -111,6 +115,19 @@ impl Metrics {
         }
     }
 
+    /// Counts a job that begins after a wait.
+    pub(in crate::server) fn begun(&self, seconds: f64) {
+        self.lock().waited.add(SECONDS, seconds);
+    }
+
+    /// Counts a request that was refused.
+    pub(in crate::server) fn refused(&self, client: &str) {
+        let mut inner = self.lock();
+        let full = inner.refused.len() >= MOST && !inner.refused.contains_key(client);
+        let client = if full { OTHER } else { client };
+        *inner.refused.entry(client.to_owned()).or_default() += 1;
+    }
+
     /// The mean time of jobs of a kind on an item, or a guess before the first is done.
     pub(in crate::server) fn mean_seconds(&self, kind: &str, name: &str) -> f64 {
         let inner = self.lock();
@@ -121,10 +138,18 @@ impl Metrics {
         }
     }
 
-    /// All counts, and a server's state.
-    pub(super) fn page(&self, state: &Status) -> String {
+    /// All counts, and a server's state. `disk` are the free bytes and all bytes of the disk with its data.
+    pub(super) fn page(&self, state: &Status, disk: Option<(u64, u64)>) -> String {
         let mut page = String::new();
         let inner = self.lock();
+        let name = "trefoil_info";
+        head(&mut page, name, "1, with the server's party, program and engine.", "gauge");
+        let (party, cell) =
+            (state.party.to_string(), state.cell.map(|cell| cell.number.to_string()));
+        let engine = state.engine.replace(['\\', '"', '\n'], " ");
+        let known = [("party", &*party), ("version", &state.program), ("engine", &engine)];
+        let cell = cell.as_deref().map(|cell| ("cell", cell));
+        line(&mut page, name, &known.into_iter().chain(cell).collect::<Vec<_>>(), 1.0);
         let up = f64::from(u8::from(state.link == Link::Up));
         let stopping = f64::from(u8::from(state.stopping));
         let gauges = [
@@ -149,7 +174,15 @@ impl Metrics {
         let name = "process_resident_memory_bytes";
         let resident = memory::resident();
         let resident = resident.map(|bytes| (name, "Memory of the process.", bytes as f64));
-        for (name, help, value) in gauges.into_iter().chain(resident) {
+        let disk = disk.map(|(free, all)| {
+            [
+                ("trefoil_disk_free_bytes", "Free bytes of the disk with the data.", free as f64),
+                ("trefoil_disk_bytes", "Bytes of the disk with the data.", all as f64),
+            ]
+        });
+        for (name, help, value) in
+            gauges.into_iter().chain(resident).chain(disk.into_iter().flatten())
+        {
             head(&mut page, name, help, "gauge");
             line(&mut page, name, &[], value);
         }
@@ -166,6 +199,19 @@ impl Metrics {
                 [("kind", *kind), ("model", model), ("client", client), ("outcome", outcome)];
             line(&mut page, name, &labels, *count as f64);
         }
+        let name = "trefoil_refusals_total";
+        head(&mut page, name, "Requests that were refused.", "counter");
+        for (client, count) in &inner.refused {
+            line(&mut page, name, &[("client", client)], *count as f64);
+        }
+        let name = "trefoil_job_waited_seconds";
+        head(
+            &mut page,
+            name,
+            "Seconds that jobs waited from their last byte to their start.",
+            "histogram",
+        );
+        histogram(&mut page, name, &[], SECONDS, &inner.waited);
         let kinds = [
             ("trefoil_job_seconds", "Seconds that jobs ran.", SECONDS),
             ("trefoil_job_sent_bytes", "Bytes that jobs sent to the other servers.", BYTES),
@@ -174,7 +220,7 @@ impl Metrics {
         for (at, (name, help, ends)) in kinds.into_iter().enumerate() {
             head(&mut page, name, help, "histogram");
             for ((kind, model), took) in &inner.took {
-                histogram(&mut page, name, [("kind", *kind), ("model", model)], ends, &took[at]);
+                histogram(&mut page, name, &[("kind", *kind), ("model", model)], ends, &took[at]);
             }
         }
         page
@@ -205,16 +251,16 @@ fn line(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
 fn histogram(
     page: &mut String,
     name: &str,
-    [kind, model]: [(&str, &str); 2],
+    labels: &[(&str, &str)],
     ends: &[f64],
     counts: &Histogram,
 ) {
     for (end, count) in ends.iter().zip(&counts.ranges) {
         let end = end.to_string();
-        line(page, &format!("{name}_bucket"), &[kind, model, ("le", &end)], *count as f64);
+        line(page, &format!("{name}_bucket"), &[labels, &[("le", &end)]].concat(), *count as f64);
     }
     let all = counts.count as f64;
-    line(page, &format!("{name}_bucket"), &[kind, model, ("le", "+Inf")], all);
-    line(page, &format!("{name}_sum"), &[kind, model], counts.sum);
-    line(page, &format!("{name}_count"), &[kind, model], all);
+    line(page, &format!("{name}_bucket"), &[labels, &[("le", "+Inf")]].concat(), all);
+    line(page, &format!("{name}_sum"), labels, counts.sum);
+    line(page, &format!("{name}_count"), labels, all);
 }

@@ -154,7 +154,7 @@ fn page(path: &str, server: &Server) -> (u16, &'static str, String) {
             Err(reason) => (503, TEXT, format!("{reason}\n")),
         },
         "/metrics" => match server.status() {
-            Ok(state) => (200, EXPOSITION, server.metrics().page(&state)),
+            Ok(state) => (200, EXPOSITION, server.metrics().page(&state, server.disk())),
             Err(error) => (503, TEXT, format!("{error}\n")),
         },
         _ => (404, TEXT, "there is /, /metrics, /healthz and /readyz\n".to_owned()),

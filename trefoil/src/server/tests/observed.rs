@@ -122,9 +122,20 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
         "trefoil_job_rounds_bucket{kind=\"infer\",model=\"check\",le=\"30\"} 1",
         "trefoil_job_sent_bytes_bucket{kind=\"infer\",model=\"check\",le=\"+Inf\"} 1",
         "trefoil_job_sent_bytes_count{kind=\"put\",model=\"check\"} 0",
+        "trefoil_refusals_total{client=\"mallory\"} 1",
+        "trefoil_refusals_total{client=\"bob\"} 1",
+        "trefoil_job_waited_seconds_count 2",
     ] {
         assert!(page.lines().any(|it| it == line), "{line}\n{page}");
     }
+    let info = page.lines().find(|line| line.starts_with("trefoil_info{party=\"1\",version=\""));
+    assert!(info.is_some_and(|line| line.contains(crate::base::PROGRAM)), "{page}");
+    let bytes = |name: &str| -> f64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {page}")).trim().parse().unwrap()
+    };
+    let (free, all) = (bytes("trefoil_disk_free_bytes "), bytes("trefoil_disk_bytes "));
+    assert!(free > 0.0 && free < all, "{free} of {all} bytes");
     // Each counter is explained once, and every line of it stands below.
     let types: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
     let names: std::collections::BTreeSet<_> = types.iter().collect();
