@@ -243,7 +243,7 @@ fn infer(cluster: &Cluster, count: usize) {
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(expected) {
             let error = (found.as_f64().unwrap() - f64::from(expected)).abs();
-            assert!(error < ERROR, "{}: error {error}", answer["image"]);
+            assert!(error < ERROR, "{}: error {error}", answer["example"]);
         }
     }
     assert!(report["accuracy"].as_f64().unwrap() > 0.9);

@@ -18,7 +18,7 @@ const FEW: usize = 16;
 /// The answer for one example.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
-    pub image: String,
+    pub example: String,
     /// The classes with the largest scores, best first, if the model is a classifier.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<Class>,
@@ -101,7 +101,7 @@ pub(super) fn answer(
         (Kind::Label, [label]) if *label >= 0.0 => vec![class(*label as usize, None, about)],
         _ => Vec::new(),
     };
-    Answer { image: image.source.clone(), top, truth: image.truth, outputs }
+    Answer { example: image.source.clone(), top, truth: image.truth, outputs }
 }
 
 fn best(scores: &[f64], about: &About, top: usize) -> Vec<Class> {
@@ -160,7 +160,7 @@ fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
     let mut rows = Vec::new();
     for answer in answers {
         for (place, class) in answer.top.iter().enumerate() {
-            let source = if place == 0 { answer.image.clone() } else { String::new() };
+            let source = if place == 0 { answer.example.clone() } else { String::new() };
             let mut row = vec![source, name(class.class)];
             row.extend(class.score.map(|score| format!("{score:.4}")));
             if judged && place == 0 {
@@ -189,7 +189,7 @@ fn numbers(answers: &[Answer], about: &About) -> String {
             each.join(" ")
         };
         let truth = answer.truth.map_or_else(String::new, |truth| number(truth, output));
-        [vec![answer.image.clone(), cell], if judged { vec![truth] } else { vec![] }].concat()
+        [vec![answer.example.clone(), cell], if judged { vec![truth] } else { vec![] }].concat()
     };
     let rows: Vec<_> = answers.iter().map(row).collect();
     let heading = [about.example(), &shown, "truth"];
