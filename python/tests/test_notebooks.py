@@ -35,7 +35,7 @@ def cells(name):
 
 def test_there_is_a_notebook_for_each_use():
     assert NOTEBOOKS == ["1-private-inference.ipynb", "2-three-hospitals.ipynb", "3-private-training.ipynb", "4-a-cluster.ipynb",
-                         "5-joined-tables.ipynb"]
+                         "5-joined-tables.ipynb", "6-a-study.ipynb"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

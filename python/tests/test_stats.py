@@ -6,6 +6,7 @@ import pytest
 from trefoil import InputError, stats
 
 scipy_stats = pytest.importorskip("scipy.stats")
+tables = pytest.importorskip("tables")
 
 RELATIVE = 2.0**-14
 
@@ -85,6 +86,20 @@ def test_t_tests_are_scipys(mpc, rng, sizes, equal_var):
     got = stats.t_test(mpc.secret(x), mpc.secret(y), equal_var=equal_var).reveal()
     close(got, want)
     assert np.isclose(got.df, want.df, rtol=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.1, 500.0, 30_000.0, 400_000.0])
+def test_t_tests_of_small_and_large_numbers_are_scipys(mpc, rng, spread):
+    x, y = rng.normal(0.3 * spread, spread, 40), rng.normal(0, 2 * spread, 25)
+    want = scipy_stats.ttest_ind(x, y, equal_var=False)
+    got = stats.t_test(mpc.secret(x), mpc.secret(y)).reveal()
+    assert np.isclose(got.statistic, want.statistic, rtol=2**-12) and np.isclose(got.df, want.df, rtol=2**-12)
+
+
+@pytest.mark.parametrize("name", tables.sets())
+def test_statistics_of_eleven_data_sets_are_within_their_bounds(mpc, name):
+    for statistic, gap, *_ in tables.measured(mpc, tables.sets()[name]):
+        assert gap <= tables.BOUNDS[statistic], (statistic, gap)
 
 
 @pytest.mark.parametrize("n", [30, 1000])
