@@ -1,9 +1,8 @@
 //! Domains of functions, checked where the numbers are known: on shares, a number outside gives an arbitrary result.
 
-use crate::{
-    call::{Call, Operand},
-    errors::{Failure, Kind, Result},
-};
+use trefoil::analysis::{Call, Operand};
+
+use crate::errors::{Failure, Kind, Result};
 
 /// Above this the exponential saturates: `16 ln 2`.
 const LARGEST_EXPONENT: f64 = 11.090_354_888_959_125;
@@ -26,12 +25,17 @@ fn domain(call: &Call) -> Option<(usize, Inside, &'static str)> {
         "exp" => (0, test(|x, _| x < LARGEST_EXPONENT), "x < 11.09, where it reaches 2^16"),
         "exp_nonpositive" => (0, test(|x, _| x <= 0.0), "x <= 0"),
         "pow" if call.float("n").is_ok_and(|n| n < 0.0) => (0, test(divides), "x != 0"),
-        "one_hot" => {
-            let classes = call.float("classes").ok()?;
-            (0, Box::new(move |x, _| (0.0..classes).contains(&x)), "the classes from 0 on")
+        "one_hot" => (0, below(call.float("classes").ok()?), "the classes from 0 on"),
+        "gather_at" => (1, below(call.float("length").ok()?), "the places of the axis, from 0 on"),
+        "scatter_add" => {
+            (1, below(call.float("count").ok()?), "the places of the result, from 0 on")
         }
         _ => return None,
     })
+}
+
+fn below(count: f64) -> Inside {
+    Box::new(move |x, _| (0.0..count).contains(&x))
 }
 
 fn divides(x: f64, frac: u32) -> bool {

@@ -288,3 +288,18 @@ def test_the_gradient_of_a_border_is_left_out(mpc):
     assert np.array_equal(padded.reveal(), np.pad([[1, 2], [3, 4]], ((1, 0), (2, 3)), constant_values=7))
     (padded * np.arange(21.0).reshape(3, 7)).sum().backward()
     assert np.allclose(x.grad.reveal(), [[9, 10], [16, 17]], atol=1e-4)
+
+
+def test_numbers_at_secret_places_have_gradients(mpc, rng):
+    x, places = rng.normal(0, 1, (3, 5, 2)), np.array([[4, 0, 0], [2, 4, 1]])
+    factors = rng.normal(0, 1, (3, 2, 3, 2))
+    s = mpc.secret(x)
+    s.requires_grad = True
+    (np.take(s, mpc.secret(places), axis=1) * factors).sum().backward()
+    want = np.zeros_like(x)
+    np.add.at(want, (slice(None), places), factors)
+    assert np.allclose(s.grad.reveal(), want, atol=1e-5)
+    rows, weights = mpc.secret(x[0]), rng.normal(0, 1, (4, 2))
+    rows.requires_grad = True
+    (trefoil.functions.scatter_add(rows, mpc.secret(places.ravel()[:5] % 4), 4) * weights).sum().backward()
+    assert np.allclose(rows.grad.reveal(), weights[places.ravel()[:5] % 4], atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 
 import trefoil
 from test_numpy import numbers, same
-from trefoil import InputError, RangeError, RevealError
+from trefoil import InputError, RangeError, RevealError, functions
 
 UNIT = 2.0**-20
 
@@ -145,3 +145,28 @@ def test_bins_of_integers_have_exact_edges(mpc):
     """The edge after 337 is 337 and a rounding error above it."""
     x = np.array([337, 404, 739])
     assert np.array_equal(np.histogram(mpc.secret(x), 8296, (2, 2280))[0].reveal(), np.histogram(x, 8296, (2, 2280))[0])
+
+
+def test_numbers_at_secret_places_are_numpys(mpc, rng):
+    x = np.round(rng.normal(0, 5, (3, 7, 2)) * 1024) / 1024
+    s = mpc.secret(x)
+    places = rng.integers(0, 7, (2, 4))
+    p = mpc.secret(places)
+    assert (np.take(s, p, axis=1).reveal() == np.take(x, places, axis=1)).all()
+    assert (np.take(s, mpc.secret(places % 3), axis=0).reveal() == np.take(x, places % 3, axis=0)).all()
+    assert (np.take(s, p).reveal() == np.take(x, places)).all()
+    assert (np.take(mpc.secret(x.astype(int)), p, axis=-2).reveal() == np.take(x.astype(int), places, axis=-2)).all()
+    flat = places.ravel()
+    counted = np.bincount(mpc.secret(flat), minlength=9)
+    assert counted.dtype == np.int64 and (counted.reveal() == np.bincount(flat, minlength=9)).all()
+    weights = np.round(rng.normal(0, 5, 8) * 1024) / 1024
+    assert (np.bincount(p.reshape(-1), mpc.secret(weights), 7).reveal() == np.bincount(flat, weights, 7)).all()
+    rows = functions.scatter_add(mpc.secret(x[0]), mpc.secret(np.array([2, 0, 2, 2, 1, 0, 2])), 4).reveal()
+    assert (rows == np.stack([x[0][[1, 5]].sum(0), x[0][4], x[0][[0, 2, 3, 6]].sum(0), [0, 0]])).all()
+    for wrong in (7, -1):
+        with pytest.raises(RangeError, match="from 0 on"):
+            np.take(s, mpc.secret(np.array([0, wrong])), axis=1)
+    with pytest.raises(InputError, match="minlength"):
+        np.bincount(p.reshape(-1))
+    with pytest.raises(InputError, match="mode="):
+        np.take(s, p, axis=1, mode="clip")

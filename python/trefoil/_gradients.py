@@ -191,6 +191,14 @@ def _vary(g, x, axes):
     return (x - mean) * _wide(g, x, axes) * (2.0 / _count(x, axes))
 
 
+def _ungathered(g, places, axis, length):
+    """The gradient by an axis of which numbers at secret places were taken."""
+    count = places.ndim
+    rows = np.moveaxis(g, range(axis, axis + count), range(count))
+    rows = rows.reshape(places.size, *rows.shape[count:])
+    return np.moveaxis(functions.scatter_add(rows, places.reshape(-1), length), 0, axis)
+
+
 def _softmax(g, y, x, axis):
     return y * (g - (g * y).sum(axis, keepdims=True))
 
@@ -230,5 +238,7 @@ _RULES = {
     "permute": lambda g, y, x, axes: g.transpose([int(i) for i in np.argsort(axes)]), "transpose": lambda g, y, x: _turned(g),
     "slice": lambda g, y, x, axis, start, end, step: spread(g, axis, x.shape[axis], np.arange(start, end, step)),
     "gather": lambda g, y, x, axis, indices: spread(g, axis, x.shape[axis], indices),
+    "gather_at": lambda g, y, x, places, axis, length: [_ungathered(g, places, axis, length), None],
+    "scatter_add": lambda g, y, values, places, count: [functions.gather_at(g, places, 0), None],
     "pad": lambda g, y, x, before, after: _unpadded(g, before, x), "concat": lambda g, y, *xs, axis: _pieces(g, axis, xs),
 }

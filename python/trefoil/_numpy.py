@@ -104,8 +104,8 @@ def _public_key(key):
     for part in parts:
         if isinstance(part, Secret):
             raise InputError(
-                "a place is secret: which number is taken would be seen. For a secret position multiply with "
-                "trefoil.functions.one_hot; for a secret condition take np.where"
+                "a place is secret: which number is taken would be seen. For secret places take np.take, for a secret condition "
+                "np.where"
             )
     return parts
 
@@ -230,12 +230,40 @@ def _mover(numpy_function):
 
 
 for _function in (
-    np.rot90, np.repeat, np.tile, np.take, np.moveaxis, np.rollaxis,
+    np.rot90, np.repeat, np.tile, np.moveaxis, np.rollaxis,
     np.squeeze, np.expand_dims, np.diagonal, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.array_split,
     np.split, np.hsplit, np.vsplit, np.dsplit, np.delete, np.resize, np.broadcast_to, np.take_along_axis,
     np.lib.stride_tricks.sliding_window_view,
 ):
     _FUNCTIONS[_function] = _mover(_function)
+
+
+_take_public = _mover(np.take)
+
+
+@_implements(np.take)
+def _take(a, indices, axis=None, out=None, mode="raise"):
+    if not isinstance(indices, Secret):
+        return _take_public(a, indices, axis, out, mode)
+    _refuse_out(np.take, (a, indices, axis, out), {})
+    if mode != "raise":
+        raise InputError("np.take at secret places takes places of the axis alone: leave mode= out")
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    axis = _axis(operator.index(axis), a.ndim)
+    return a._make("gather_at", {"axis": axis, "length": a.shape[axis]}, a.dtype, [a._handle, indices._handle])
+
+
+@_implements(np.bincount)
+def _bincount(x, /, weights=None, minlength=0):
+    _public_key(minlength)
+    if not isinstance(x, Secret):
+        raise InputError("np.bincount of public numbers with secret weights: multiply by a public matrix of zeros and ones")
+    if operator.index(minlength) < 1:
+        raise InputError("the largest number is secret: give np.bincount minlength=, which is the length of the result")
+    weights = _secret(x._mpc, np.ones(x.shape, np.int64) if weights is None else weights)
+    dtype = _INT if weights.frac_bits == 0 else weights.dtype
+    return x._make("scatter_add", {"count": operator.index(minlength)}, dtype, [weights._handle, x._handle])
 
 
 @_implements(np.flip)

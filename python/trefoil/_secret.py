@@ -863,12 +863,13 @@ class Secret:
         """
         return np.repeat(self, repeats, axis)
 
-    def take(self, indices: ArrayLike, axis: int | None = None) -> Secret:
-        """The numbers at public places, as by ``numpy.take``. Nothing is sent.
+    def take(self, indices: ArrayLike | Secret, axis: int | None = None) -> Secret:
+        """The numbers at places, as by ``numpy.take``. Nothing is sent for public ones.
 
         Parameters
         ----------
-        indices : array_like of int
+        indices : array_like of int, or Secret
+            Secret places cost a test for each number of the axis (:func:`trefoil.functions.gather_at`).
         axis : int, optional
 
         Returns

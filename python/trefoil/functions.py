@@ -289,6 +289,55 @@ def one_hot(x: Secret, classes: int) -> Secret:
     return _one("one_hot", [x], {"classes": classes}, _INT)
 
 
+def gather_at(x: Secret, places: Secret, axis: int = 0) -> Secret:
+    """The numbers of an axis at secret places: ``np.take(x, places, axis)`` makes the same.
+
+    Parameters
+    ----------
+    x : Secret
+    places : Secret
+        Integers from 0 to the axis's length less 1, of any shape.
+    axis : int
+
+    Returns
+    -------
+    Secret
+        The axis gives way to those of ``places``.
+
+    Notes
+    -----
+    Exact. Costs one test for each place and each number of the axis, and a matrix product. A place outside of the axis is a
+    :class:`RangeError` in a local session and takes zeros elsewhere.
+    """
+    axis = _axis(operator.index(axis), x.ndim)
+    return _one("gather_at", [x, places], {"axis": axis, "length": x.shape[axis]}, x.dtype)
+
+
+def scatter_add(values: Secret, places: Secret, count: int) -> Secret:
+    """The sums of the rows that have each place: ``np.bincount(places, values, count)`` makes the same of one axis.
+
+    Parameters
+    ----------
+    values : Secret
+        Rows of any shape.
+    places : Secret
+        An integer from 0 to ``count`` less 1 for each row.
+    count : int
+        The number of rows of the result, public.
+
+    Returns
+    -------
+    Secret
+        ``(count, ..)``, zeros where no row has the place.
+
+    Notes
+    -----
+    Exact. Costs as :func:`gather_at` of an axis of ``count`` numbers.
+    """
+    dtype = _INT if values.frac_bits == 0 else values.dtype
+    return _one("scatter_add", [values, places], {"count": operator.index(count)}, dtype)
+
+
 def add_scalar(x: Secret, c: float) -> Secret:
     """``x + c``.
 

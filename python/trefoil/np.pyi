@@ -6,7 +6,7 @@ import numpy as _np
 from numpy import (
     allclose as allclose, arange as arange, arctan2 as arctan2, around as around, array as array,
     array2string as array2string, array_equal as array_equal, asarray as asarray, ascontiguousarray as ascontiguousarray,
-    bincount as bincount, bool_ as bool_, broadcast_shapes as broadcast_shapes, can_cast as can_cast, ceil as ceil,
+    bool_ as bool_, broadcast_shapes as broadcast_shapes, can_cast as can_cast, ceil as ceil,
     complex128 as complex128, complex64 as complex64, digitize as digitize, dtype as dtype, e as e, empty as empty,
     errstate as errstate, eye as eye, finfo as finfo, flatnonzero as flatnonzero, float16 as float16, float32 as float32,
     float64 as float64, floating as floating, floor as floor, fromfile as fromfile, full as full,
@@ -227,6 +227,10 @@ hstack: _Many
 stack: _Many
 vstack: _Many
 
+@overload
+def bincount(x: Secret, /, weights: Secret | ArrayLike | None = None, minlength: int = 0) -> Secret: ...
+@overload
+def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> _Public: ...
 @overload
 def where(condition: Secret, x: Secret | ArrayLike, y: Secret | ArrayLike, /) -> Secret: ...
 @overload

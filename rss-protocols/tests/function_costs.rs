@@ -79,6 +79,15 @@ fn function(name: &str) -> Option<Function> {
             let labels = SecretTensor::new(x.share().clone(), Format::integer(6));
             f::one_hot(mpc, &labels, 16)
         },
+        "gather_at of 16" => |mpc, x| {
+            let cells = f::slice(mpc, x, 0, 0, 16, 1)?;
+            let places = SecretTensor::new(x.share().clone(), Format::integer(6));
+            f::gather_at(mpc, &cells, &places, 0)
+        },
+        "scatter_add to 16" => |mpc, x| {
+            let places = SecretTensor::new(x.share().clone(), Format::integer(6));
+            f::scatter_add(mpc, x, &places, 16)
+        },
         "max of 16" => |mpc, x| rows(mpc, x, f::max),
         "argmax of 16" => |mpc, x| rows(mpc, x, f::argmax),
         "sort of 16" => |mpc, x| rows(mpc, x, f::sort),

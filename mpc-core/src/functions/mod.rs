@@ -43,6 +43,7 @@ pub use compare::{
 pub use order::join::{JOIN_KEY_BITS, JoinKind, Joined, Table, join, join_keys};
 pub use order::network::Sorted;
 pub(crate) use order::network::by_network;
+pub use order::places::{gather_at, scatter_add};
 #[cfg(test)]
 pub(crate) use order::radix::tests as radix_tests;
 pub use order::shuffle::shuffle;

@@ -63,6 +63,8 @@ const COSTS: &[Cost] = &[
     Cost { function: "powf", rounds: 42, bits: 6249.0 },
     Cost { function: "polynomial of degree 4", rounds: 6, bits: 880.0 },
     Cost { function: "one_hot of 16", rounds: 5, bits: 3504.0 },
+    Cost { function: "gather_at of 16", rounds: 6, bits: 3696.0 },
+    Cost { function: "scatter_add to 16", rounds: 6, bits: 3504.0 },
     Cost { function: "max of 16", rounds: 21, bits: 429.0 },
     Cost { function: "argmax of 16", rounds: 21, bits: 609.0 },
     Cost { function: "sort of 16", rounds: 60, bits: 1803.0 },

@@ -212,6 +212,8 @@ functions! { self, mpc, args, any, x;
         f::slice(mpc, x(0)?, self.size("axis")?, start, end, self.size("step")?)
     },
     "gather" => f::gather(mpc, x(0)?, self.size("axis")?, &self.sizes("indices")?),
+    "gather_at" => f::gather_at(mpc, x(0)?, x(1)?, self.size("axis")?),
+    "scatter_add" => f::scatter_add(mpc, x(0)?, x(1)?, self.size("count")?),
     "pad" => f::pad(mpc, x(0)?, &self.sizes("before")?, &self.sizes("after")?),
     "windows" => f::windows(mpc, x(0)?, self.window()?),
     "window_sum" => f::window_sum(mpc, x(0)?, self.window()?),

@@ -1,7 +1,9 @@
-//! Numbers at public places of the order: the largest few, medians, quantiles; and how many are distinct.
+//! Order: sorting, joins, shuffles, rows at secret places. Here are numbers at public places of the order, the largest few,
+//! medians and quantiles, and how many are distinct.
 
 pub(super) mod join;
 pub(super) mod network;
+pub(super) mod places;
 pub(super) mod radix;
 pub(super) mod shuffle;
 pub(super) mod sort;
