@@ -1,5 +1,7 @@
 //! The server's side for clients that train or analyse: their data sets, their runs, and their consent.
 
+use std::{sync::PoisonError, time::Instant};
+
 use super::{Order, PARSED, PLAN, Visit, words_of};
 use crate::{
     base::{Digest, Error, Id, Result},
@@ -9,7 +11,7 @@ use crate::{
         trainings::Derived,
     },
     store::{Content, Readers},
-    training::{Halt, Run, RunSpec},
+    training::{Halt, Run, RunSpec, Task},
     wire::{Reply, Request, check_upload, receive_bytes, say},
 };
 
@@ -69,7 +71,7 @@ impl Visit<'_> {
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
         let bytes = receive_bytes(self.channel, *length as usize, &mut pace)?;
-        let derived = Derived::new(&bytes, &spec.task, core.limits.upload_bytes())?;
+        let derived = self.derive(name, &bytes, spec)?;
         let run = self.check_run(*job, name, spec, &derived)?;
         let shapes = derived.planned.start_shapes();
         let words = words_of(&shapes);
@@ -92,6 +94,22 @@ impl Visit<'_> {
         let (id, clear, reserved) = (*job, &[&bytes[..]], room);
         let coming = Some(coming);
         self.run(Order { id, request, clear, reserved, coming, joins: None }, work)
+    }
+
+    /// Derives what a request asks for.
+    fn derive(&self, name: &str, request: &[u8], spec: &RunSpec) -> Result<Derived> {
+        let core = self.core;
+        let derive = || Derived::new(request, &spec.task, core.limits.upload_bytes());
+        if spec.task != Task::Analysis {
+            return derive();
+        }
+        // Steps without numbers take time too: one analysis at a time, on its client's account.
+        let _one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
+        core.quotas.check_run(self.client, name, 0)?;
+        let began = Instant::now();
+        let derived = derive();
+        core.quotas.ran(self.client, name, 0, began.elapsed());
+        derived
     }
 
     /// The run to keep, if this server can keep it and its data sets are there.
