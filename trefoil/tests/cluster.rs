@@ -251,6 +251,21 @@ fn infer(cluster: &Cluster, count: usize) {
     let layers = report["cost"]["layers"].as_array().unwrap();
     let rounds: u64 = layers.iter().map(|layer| layer["rounds"].as_u64().unwrap()).sum();
     assert_eq!(rounds, report["cost"]["rounds"].as_u64().unwrap());
+    // Answers of several jobs are printed as they come, and are the same lines.
+    let told = |options: &[&str]| {
+        let asked = ["infer", "--model", "digits", "--scale", &scale, "--label", "65", &path];
+        let told = cluster.run("bob", &[&["--quiet"], &asked[..], options].concat());
+        assert_eq!(told.code, 0, "{}", told.err);
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        told.out.lines().map(words).collect::<Vec<_>>()
+    };
+    let (whole, pieces) = (told(&[]), told(&["--batch", &count.div_ceil(2).to_string()]));
+    assert_eq!(whole.len(), count + 2, "{whole:?}");
+    for (one, other) in whole.iter().zip(&pieces) {
+        // Scores differ in their last places.
+        assert_eq!((one.len(), &one[..2]), (other.len(), &other[..2]));
+    }
+    assert_eq!((whole.len(), whole.last()), (pieces.len(), pieces.last()));
     let arguments =
         ["infer", "--model", "digits", "--dry-run", "--scale", &scale, "--label", "65", &path];
     let foretold = cluster.json("bob", &arguments);

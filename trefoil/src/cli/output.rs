@@ -55,6 +55,12 @@ impl Output {
         print(&shown, "\n")
     }
 
+    /// True if results are texts, which may come in pieces.
+    #[must_use]
+    pub fn is_for_people(&self) -> bool {
+        !self.json
+    }
+
     /// Prints a piece of a result that comes in pieces, for people.
     ///
     /// # Errors
@@ -136,6 +142,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Does something that prints, while the bar is hidden.
+    pub fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.bar.suspend(act)
+    }
+
     /// Job number `index` of several begins, counted from 0.
     pub fn job(&self, index: usize, of: usize) {
         self.bar.set_prefix(format!("job {} of {of}: ", index + 1));

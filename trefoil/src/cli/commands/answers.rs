@@ -1,6 +1,6 @@
 //! Answers as `trefoil infer` shows them: by the output's shape and kind.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fs, path::Path};
 
 use models::data::to_npy;
 use nn_layers::HostTensor;
@@ -132,19 +132,43 @@ pub(super) fn mean_error(answers: &[Answer]) -> Option<f64> {
     (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
 }
 
-/// The answers as a table.
+/// The answers as a table, and what they say together.
 pub(super) fn text(answers: &[Answer], about: &About) -> String {
-    let mut text = match Kind::of(about) {
+    [vec![rows(answers, about)], together(answers, about)].concat().join("\n")
+}
+
+/// The answers as a table.
+pub(super) fn rows(answers: &[Answer], about: &About) -> String {
+    match Kind::of(about) {
         Kind::Numbers => numbers(answers, about),
         kind => classes(answers, kind, about),
-    };
+    }
+}
+
+/// Further answers as lines of a table that has begun.
+pub(super) fn further(answers: &[Answer], about: &About) -> String {
+    let table = rows(answers, about);
+    table.split_once('\n').map_or_else(String::new, |(_heading, rows)| rows.to_owned())
+}
+
+/// What all answers say together, each a line.
+pub(super) fn together(answers: &[Answer], about: &About) -> Vec<String> {
+    let mut lines = Vec::new();
+    if matches!(Kind::of(about), Kind::Numbers) && about.outputs.first().is_some_and(is_long) {
+        lines.push("--output FILE.npy writes all numbers, --json prints them".to_owned());
+    }
     if let Some(accuracy) = accuracy(answers) {
-        let _ = write!(text, "\n{:.1} % of the classes are the true ones", 100.0 * accuracy);
+        lines.push(format!("{:.1} % of the classes are the true ones", 100.0 * accuracy));
     }
     if let Some(error) = mean_error(answers) {
-        let _ = write!(text, "\nmean absolute error {error:.4}");
+        lines.push(format!("mean absolute error {error:.4}"));
     }
-    text
+    lines
+}
+
+/// True if its numbers are too many for a line.
+fn is_long(output: &OutputTensor) -> bool {
+    output.dims.iter().product::<usize>() > FEW
 }
 
 fn judged(answers: &[Answer]) -> bool {
@@ -175,7 +199,7 @@ fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
 /// The numbers of the first output if there are few, else between which they lie.
 fn numbers(answers: &[Answer], about: &About) -> String {
     let Some(output) = about.outputs.first() else { return String::new() };
-    let many = output.dims.iter().product::<usize>() > FEW;
+    let many = is_long(output);
     let shown = output.to_string();
     let judged = judged(answers);
     let row = |answer: &Answer| {
@@ -193,11 +217,7 @@ fn numbers(answers: &[Answer], about: &About) -> String {
     };
     let rows: Vec<_> = answers.iter().map(row).collect();
     let heading = [about.example(), &shown, "truth"];
-    let mut text = table(&heading[..if judged { 3 } else { 2 }], &rows);
-    if many {
-        text += "\n--output FILE.npy writes all numbers, --json prints them";
-    }
-    text
+    table(&heading[..if judged { 3 } else { 2 }], &rows)
 }
 
 fn number(value: f64, output: &OutputTensor) -> String {

@@ -75,6 +75,8 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let mut cost: Option<Total> = None;
     let mut answers = Vec::new();
     let mut ended = Ok(());
+    // Answers of several jobs are printed as they come.
+    let pieces = batches.len() > 1 && output.is_for_people();
     for (index, (chunk, inputs)) in images.chunks(size).zip(&batches).enumerate() {
         if batches.len() > 1 {
             progress.job(index, batches.len());
@@ -99,6 +101,11 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
             let of_image = outputs.iter().map(|examples| examples[i].clone());
             answers.push(answer(image, of_image, &about, arguments.top));
         }
+        if pieces {
+            let new = &answers[answers.len() - chunk.len()..];
+            let rows = if index == 0 { answers::rows } else { answers::further };
+            progress.aside(|| output.piece(&(rows(new, &about) + "\n")))?;
+        }
     }
     drop(progress);
     let cost = cost.ok_or_else(|| Error::input("IMAGE", "there is no example in these files"))?;
@@ -106,7 +113,13 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     let (accuracy, mean_error) = (accuracy(&answers), mean_error(&answers));
     let unanswered = ended.is_err().then(|| images.len() - answers.len());
     let report = Report { model, accuracy, mean_error, answers, cost, predicted, unanswered };
-    output.result(&report, || answers::text(&report.answers, &about))?;
+    if pieces {
+        for line in answers::together(&report.answers, &about) {
+            output.piece(&(line + "\n"))?;
+        }
+    } else {
+        output.result(&report, || answers::text(&report.answers, &about))?;
+    }
     if let Some(path) = unmatched {
         output.remark(format!(
             "{}: the model's columns have no names, so those of the file were taken in its order",
