@@ -21,6 +21,7 @@ mod servers;
 mod share;
 #[cfg(test)]
 mod tests;
+mod trig_sum;
 mod truncate;
 
 use mpc_core::{Error, Result, TruncationMode, sharing::CommonKey};

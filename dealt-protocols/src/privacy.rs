@@ -19,7 +19,7 @@ use ring_arith::{Bilinear, CpuEngine, EngineTensor, Tensor};
 
 use crate::{
     Dealt,
-    tests::{Mpc, make},
+    tests::{Mpc, make, waves},
 };
 
 type Share = <Mpc as Protocol>::Share;
@@ -68,6 +68,7 @@ const OPERATIONS: &[Operation] = &[
         let bits = mpc.to_bits(&[(&x, 3)])?;
         mpc.bit_sums(&[(&bits[0], &[&[1, 2, 4], &[5, 0, u64::MAX]])]).map(drop)
     }),
+    operation("trig_sum", |mpc, x| mpc.trig_sum(&x, 20, &waves(true)).map(drop)),
     operation("relu of a product", |mpc, x| {
         let finish = Finish::TruncateRelu { bits: 40, mode: TruncationMode::Default, keep: true };
         let factors = [SumFactors { outer: vec![3], middle: vec![1], inner: vec![1; ELEMENTS] }];
@@ -332,6 +333,11 @@ fn inputs_and_products_tell_coalitions_nothing() {
 #[test]
 fn comparisons_and_selections_tell_coalitions_nothing() {
     ["compare", "select", "is_zero"].iter().for_each(|name| check(name));
+}
+
+#[test]
+fn sums_of_sines_tell_coalitions_nothing() {
+    check("trig_sum");
 }
 
 #[test]

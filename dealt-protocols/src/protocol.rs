@@ -2,7 +2,7 @@
 
 use mpc_core::{
     BitMap, Compare, ComparedBy, FinishingOf, Info, Linear, ProducedBy, ProductOf, Protocol,
-    Recipients, Result, TermOf, TruncationMode, provided,
+    Recipients, Result, TermOf, TrigSum, TruncationMode, provided,
 };
 use net::Party;
 use ring_arith::{BitTensor, Engine, EngineTensor, Shape, Tensor};
@@ -204,6 +204,15 @@ impl<E: Engine> Protocol for Dealt<E> {
     fn select(&mut self, jobs: &[(&Self::Bits, &[&Self::Share])]) -> Result<Vec<Vec<Self::Share>>> {
         let uses = jobs.iter().map(|(bit, xs)| Uses { bit, word: false, times: xs.to_vec() });
         self.use_bits(&uses.collect::<Vec<_>>())
+    }
+
+    fn trig_sum(
+        &mut self,
+        x: &Self::Share,
+        width: u32,
+        function: &TrigSum,
+    ) -> Result<Option<Self::Share>> {
+        self.trig_sum_of(x, width, function)
     }
 
     fn bit_sums(&mut self, jobs: &[(&Self::Bits, &[&[u64]])]) -> Result<Vec<Vec<Self::Share>>> {

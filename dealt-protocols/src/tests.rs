@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use mpc_core::{
-    Compare, Deal, Finish, Product, Profile, Protocol, Result, Security, ServerProtocol, Settings,
-    Sharing, TestWorld, Then, TruncationMode,
+    Compare, Deal, Ends, Finish, Line, Product, Profile, Protocol, Result, Security,
+    ServerProtocol, Settings, Sharing, TestWorld, Then, TrigSum, TrigTerm, TruncationMode,
     testing::conformance,
     testing::mutants::{Mutant, every_mutant_is_noticed},
 };
@@ -55,6 +55,25 @@ fn relu(mpc: &mut Mpc) -> Result<()> {
     mpc.compare_one(Compare { value: &x, width: 64, then: Then::not_negative(&list) }).map(drop)
 }
 
+/// A cosine and a sine, and lines outside of two ends of words of 20 bits.
+pub(crate) fn waves(ends: bool) -> TrigSum {
+    let outside = [Line { constant: 3, slope: 0 }, Line { constant: 5, slope: 2 }];
+    let term = |turn, cosine, sine| TrigTerm { turn, cosine, sine };
+    TrigSum {
+        terms: vec![term(1 << 44, 3 << 27, 0), term(5 << 44, 0, 1 << 23)].into(),
+        line: Line { constant: 1 << 56, slope: 1 << 41 },
+        total: 58,
+        drop: 42,
+        mode: TruncationMode::Default,
+        ends: ends.then_some(Ends { at: [-7 << 16, 7 << 16], slack: 6, outside }),
+    }
+}
+
+fn trig_sum(mpc: &mut Mpc, ends: bool) -> Result<()> {
+    let x = words(mpc)?;
+    mpc.trig_sum(&x, 20, &waves(ends)).map(drop)
+}
+
 fn layer(mpc: &mut Mpc) -> Result<()> {
     let x = words(mpc)?;
     let finish = Finish::TruncateRelu { bits: 20, mode: TruncationMode::Default, keep: false };
@@ -75,6 +94,9 @@ fn methods_send_what_the_readme_says() {
         assert_eq!(cost(sign), (3, 39));
         assert_eq!(cost(relu), (4, 103));
         assert_eq!(cost(layer), (5, 155));
+        assert_eq!(cost(|mpc| trig_sum(mpc, false)), (2, 64 + 42));
+        // Two comparisons of 15 bits.
+        assert_eq!(cost(|mpc| trig_sum(mpc, true)), (5, 64 + 42 + 2 * 8 + 128));
         assert_eq!(cost(|mpc| mpc.open(&[&words(mpc)?]).map(drop)), (1, 64));
         assert_eq!(cost(|mpc| mpc.is_zero(&[(&words(mpc)?, 64)]).map(drop)), (3, 21));
         assert_eq!(cost(|mpc| mpc.to_bits(&[(&words(mpc)?, 64)]).map(drop)), (3, 275));
@@ -217,6 +239,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("dealt: the value without masks", "masks of: product"),
     mutant("remask: addends without masks", "masks of: product"),
     mutant("wrap: without a mask", "masks of: product"),
+    mutant("trig sum: of the angles' difference", "trig sums"),
+    mutant("trig sum: distances a bit short", "trig sums"),
     mutant("layer: the wrap left out", "layers"),
     mutant("layer: the sign of the quotient itself", "layers"),
 ];
@@ -229,6 +253,7 @@ fn check(name: &str) {
     match name {
         "openings" => privacy::openings().unwrap(),
         "products" => conformance::raw_products(world, make),
+        "trig sums" => conformance::trig_sums(world, make),
         "layers" => layers_round_and_rectify_like_their_parts(),
         "truncations" => conformance::truncations(world, make),
         _ => panic!("there is no check `{name}`"),

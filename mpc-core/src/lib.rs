@@ -22,7 +22,8 @@ pub use protocol::{
     Found, FoundBy, Held, Info, Largest, Line, Linear, MOST_DROPPED, Parcel, ParcelKey, Produced,
     ProducedBy, Product, ProductOf, Profile, Protocol, Recipients, Released, Security,
     ServerProtocol, Settings, ShareBits, ShareTensor, Sharing, ShuffledBy, Step, Sum, SumFactors,
-    Sums, Term, TermOf, Then, TrigSum, TrigTerm, TruncationMode, Value, Words, provided, sharing,
+    Sums, Term, TermOf, Then, TrigSum, TrigTerm, TruncationMode, Value, Words, angles, provided,
+    sharing,
 };
 pub use tensor::{Arg, Format, Operand, PublicTensor, SecretTensor};
 pub use testing::{SEED_VARIABLE, SplitMix64, TestWorld, Traffic};

@@ -3,6 +3,7 @@
 //! A kernel is straight-line arithmetic on words. The CPU engine instantiates
 //! [`WordKernel::step`] with SIMD vectors, a device engine with a recording word.
 
+use std::num::Wrapping;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Neg, Not, Sub};
 
 use crate::{EngineTensor, Shape, Stream};
@@ -32,6 +33,29 @@ pub trait Word:
     /// Shift right by `count < 64`, copies of the top bit from the left.
     #[must_use]
     fn sar(self, count: u32) -> Self;
+}
+
+/// A single word, for host code that shares functions of words with kernels.
+impl Word for Wrapping<u64> {
+    #[inline(always)]
+    fn constant(value: u64) -> Self {
+        Self(value)
+    }
+
+    #[inline(always)]
+    fn shl(self, count: u32) -> Self {
+        Self(self.0 << count)
+    }
+
+    #[inline(always)]
+    fn shr(self, count: u32) -> Self {
+        Self(self.0 >> count)
+    }
+
+    #[inline(always)]
+    fn sar(self, count: u32) -> Self {
+        Self(((self.0 as i64) >> count) as u64)
+    }
 }
 
 /// A step of a protocol with `I` input and `O` output words.

@@ -18,7 +18,10 @@
 
 use std::sync::Arc;
 
-use mpc_core::{Ends, Line, Result, ShareTensor, TrigSum, TrigTerm, TruncationMode};
+use mpc_core::{
+    Ends, Line, Result, ShareTensor, TrigSum, TrigTerm, TruncationMode,
+    angles::{dealt_bits, share_bits},
+};
 use ring_arith::{Engine, EngineTensor, Shape, Source, Tensor};
 
 use crate::{
@@ -30,7 +33,6 @@ use crate::{
     },
     kernels::{
         Combine, Distance, Negate, SelectDealer, SelectEvaluator, Sum, TrigDealer, TrigEvaluator,
-        dealt_bits, share_bits,
     },
     product::{
         split::{LocalProduct, Split},

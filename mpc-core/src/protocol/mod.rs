@@ -1,5 +1,6 @@
 //! The interface between functions of secrets and the protocol that computes on them.
 
+pub mod angles;
 mod chain;
 pub mod provided;
 mod request;
