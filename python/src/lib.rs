@@ -16,6 +16,7 @@ mod record;
 mod remote;
 mod session;
 mod state;
+mod tape;
 mod train;
 
 use pyo3::prelude::*;
@@ -32,6 +33,9 @@ fn _trefoil(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<chat::Chat>()?;
     module.add_function(wrap_pyfunction!(remote::cluster_files, module)?)?;
     module.add_function(wrap_pyfunction!(model::onnx_with_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(tape::make_tapes, module)?)?;
+    module.add_function(wrap_pyfunction!(tape::add_tape, module)?)?;
+    module.add_function(wrap_pyfunction!(tape::read_tape, module)?)?;
     module.add_function(wrap_pyfunction!(arrays::join_keys, module)?)?;
     module.add("FUNCTIONS", trefoil::analysis::FUNCTIONS.to_vec())?;
     let costs = rss_protocols::costs::functions().iter();

@@ -5,7 +5,7 @@ begin, ``trefoil.Model`` for networks and ``trefoil.Trainer`` to train them. See
 servers and ``trefoil.party`` for the same script on three machines.
 """
 
-from . import _order, functions, learn, optim, stats
+from . import _order, functions, learn, optim, stats, tapes
 from ._analysis import Rows
 from ._autograd import Function, no_grad
 from ._cluster import Cluster, ModelInfo, connect
@@ -57,4 +57,5 @@ __all__ = [
     "optim",
     "party",
     "stats",
+    "tapes",
 ]
