@@ -28,6 +28,8 @@ ELSEWHERE = {
     "Multiply": "functions.multiply",
     "Sorted": "functions.sort_with",
     "gaussian_variance": "functions.gaussian",
+    "discrete_laplace_distance": "functions.discrete_laplace",
+    "discrete_normal_distance": "functions.discrete_normal",
     "JOIN_KEY_BITS": "functions.join_keys",
     "JoinKind": "functions.join",
     "Joined": "functions.join",
@@ -70,6 +72,8 @@ def test_the_compiled_half_knows_the_librarys_functions_and_no_others():
     talks = {"encode", "encode_integers", "decode", "input", "inputs", "reveal", "reveal_all", "reveal_to"}
     talks |= {"Multiply", "Sorted", "gaussian_variance", "Bitwise"}
     talks |= {"JOIN_KEY_BITS", "JoinKind", "Joined", "Table", "Unique", "join_keys"}
+    # Bounds, which the documentation states; and what Python makes of parts that have gradients.
+    talks |= {"discrete_laplace_distance", "discrete_normal_distance", "dropout"}
     assert set(_trefoil.FUNCTIONS) == library() - talks
 
 
@@ -194,6 +198,43 @@ def test_random_numbers_have_their_distributions_and_are_other_ones_each_time(mp
         f.bernoulli(mpc.secret(np.array([1])))
     with pytest.raises(trefoil.InputError, match="no positions"):
         f.weighted_index(mpc.secret(np.zeros((2, 0))))
+
+
+def test_integers_that_no_party_knows_have_their_distributions(mpc):
+    n = 20_000
+    for draw, scale, weight in ((f.discrete_laplace, 3.0, lambda k: np.exp(-np.abs(k) / 3)),
+                                (f.discrete_normal, 2.0, lambda k: np.exp(-(k**2) / 8)),
+                                (f.discrete_normal, 30.0, lambda k: np.exp(-(k**2) / 1800))):
+        first, second = draw(mpc, (n // 2, 2), scale).reveal(), draw(mpc, (n,), scale).reveal()
+        assert first.dtype == np.int64 and (first.ravel() != second).mean() > 0.5
+        k = np.arange(-400, 401)
+        chances = weight(k) / weight(k).sum()
+        variance = (chances * k**2).sum()
+        for drawn in (first, second):
+            assert abs(drawn.mean()) < 6 * np.sqrt(variance / n) and abs(drawn.var() / variance - 1) < 0.1
+            assert abs((drawn == 0).mean() - chances[400]) < 6 * np.sqrt(chances[400] / n)
+    with pytest.raises(trefoil.InputError, match="scale of 0"):
+        f.discrete_laplace(mpc, (2,), 0)
+    with pytest.raises(trefoil.InputError, match=r"2\^-3 to 2\^20"):
+        f.discrete_normal(mpc, (2,), 1e9)
+
+
+def test_dropout_has_secret_masks_of_its_own_each_time_and_a_gradient(mpc):
+    x = mpc.secret(np.full((200, 50), 1.5))
+    first, second = f.dropout(x, 0.25).reveal(), f.dropout(x, 0.25).reveal()
+    kept = np.abs(first - 2) < 1e-5
+    assert ((first == 0) | kept).all() and abs(kept.mean() - 0.75) < 0.03 and (first != second).any()
+    assert abs(f.coins(mpc, (10_000,), 0.1).reveal().mean() - 0.1) < 0.02
+    x.requires_grad = True
+    y = f.dropout(x, 0.5)
+    y.sum().backward()
+    # What was kept has the gradient 2, what was not none.
+    assert np.allclose(x.grad.reveal(), np.where(y.reveal() == 0, 0, 2), atol=1e-5)
+    for wrong in (1.0, -0.1, np.nan):
+        with pytest.raises(trefoil.InputError, match="probability"):
+            f.dropout(x, wrong)
+    with pytest.raises(trefoil.InputError, match="real numbers"):
+        f.dropout(mpc.secret(np.array([1])), 0.5)
 
 
 def test_every_function_of_the_compiled_half_refuses_what_it_cannot_use(mpc):

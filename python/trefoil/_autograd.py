@@ -22,6 +22,7 @@ _NUMBERS = itertools.count()
 #: Functions whose results do not change with small changes of their operands.
 _FLAT = {"lt", "le", "gt", "ge", "eq", "ne", "not", "is_negative", "argmax", "argmin", "one_hot", "gaussian", "constant",
          "argsort", "distinct", "uniform", "exponential", "laplace", "normal", "bernoulli", "weighted_index",
+         "coins", "discrete_laplace", "discrete_normal",
          "bitwise", "shift_left", "shift_right"}
 
 

@@ -21,7 +21,8 @@ from . import _trefoil
 from ._distances import cdist as cdist, triplet_margin_loss as triplet_margin_loss
 from ._errors import InputError
 from ._random import (
-    bernoulli as bernoulli, exponential as exponential, laplace as laplace, normal as normal, uniform as uniform,
+    bernoulli as bernoulli, coins as coins, discrete_laplace as discrete_laplace, discrete_normal as discrete_normal,
+    dropout as dropout, exponential as exponential, laplace as laplace, normal as normal, uniform as uniform,
     weighted_index as weighted_index,
 )
 from ._secret import _BOOL, _INT, Secret, _axes, _axis, _plain, _promoted

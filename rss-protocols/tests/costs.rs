@@ -464,6 +464,18 @@ fn bits_cost_what_the_table_says() {
     assert_eq!(whole(drawn(f::exponential)), (4212, 22));
     assert_eq!(whole(drawn(f::laplace)), (8424, 22));
     assert_eq!(drawn(f::normal), (4473.5, 51));
+    let drawn = |draw: fn(&mut Party3, &Shape, f64) -> Result<SecretTensor<Party3>>, scale| {
+        let cost = cost_of(plain(), N, move |mpc, _| draw(mpc, &Shape::new([N])?, scale).map(drop));
+        (cost.bits(), cost.rounds)
+    };
+    assert_eq!(drawn(f::discrete_laplace, 10.0), (18.0 * 439.0 + 128.0, 8));
+    assert_eq!(drawn(f::discrete_normal, 3.0), (4473.0, 16));
+    assert_eq!(drawn(f::coins, 0.3), (567.0, 8));
+    let dropped = cost_of(plain(), N, |mpc, inputs| {
+        let x = SecretTensor::new(inputs.small.clone(), Format { frac: 20, width: 40 });
+        f::dropout(mpc, &x, 0.3).map(drop)
+    });
+    assert_eq!((dropped.bits(), dropped.rounds), (761.0, 10));
     let chosen = cost_of(plain(), N, |mpc, inputs| {
         let p = SecretTensor::new(inputs.small.clone(), Format { frac: 20, width: 40 });
         f::bernoulli(mpc, &p).map(drop)

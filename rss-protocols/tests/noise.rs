@@ -1,8 +1,9 @@
 //! Gaussian noise on shares: distribution, whose noise it is, cost; and what truncation makes of words beyond its range.
 
 use mpc_core::{
-    Normal, Protocol, SplitMix64, TestWorld, TruncationMode,
-    functions::{gaussian, gaussian_variance},
+    Normal, Protocol, SecretTensor, SplitMix64, TestWorld, TruncationMode,
+    functions::{discrete_laplace, discrete_normal, gaussian, gaussian_variance},
+    testing::goodness::chi_square,
 };
 use net::{Metered, Party, Session, Stats};
 use ring_arith::{CpuEngine, Shape, Tensor};
@@ -56,6 +57,33 @@ fn a_million_draws_on_shares_are_gaussian_with_one_and_a_half_times_the_variance
     // Noise of two parties alone has 0.82 of the deviation, and fails.
     let two = standard.iter().map(|z| z * (2.0f64 / 3.0).sqrt()).collect();
     assert!(kolmogorov_smirnov(two) > 20.0);
+}
+
+/// A right sampler fails once in a million times, and one of a scale that is wrong by a fiftieth always.
+#[test]
+fn a_million_integers_on_shares_are_those_of_their_distributions() {
+    type Draw =
+        fn(&mut Rss<CpuEngine>, &Shape, f64) -> mpc_core::Result<SecretTensor<Rss<CpuEngine>>>;
+    type Weight = fn(i64, f64) -> f64;
+    let laplace: Weight = |n, scale| (-(n as f64).abs() / scale).exp();
+    let normal: Weight = |n, s| (-((n * n) as f64) / (2.0 * s * s)).exp();
+    let kinds: [(Draw, f64, Weight); 3] = [
+        (discrete_laplace, 3.5, laplace),
+        (discrete_normal, 3.0, normal),
+        // A sum of two.
+        (discrete_normal, 20.0, normal),
+    ];
+    for (draw, scale, weight) in kinds {
+        let words = TestWorld::new(3).with_seed(9).run(party, move |mpc| {
+            let drawn = draw(mpc, &Shape::new([DRAWS])?, scale)?;
+            Ok(mpc.open(&[drawn.share()])?[0].words().to_vec())
+        });
+        let values: Vec<_> = words[0].iter().map(|&word| word as i64).collect();
+        let [statistic, limit] = chi_square(&values, 400, |n| weight(n, scale));
+        assert!(statistic < limit, "{scale}: {statistic}, and the limit is {limit}");
+        let [statistic, limit] = chi_square(&values, 400, |n| weight(n, scale * 1.02));
+        assert!(statistic > limit, "{scale}: a wrong scale gives {statistic}");
+    }
 }
 
 #[test]

@@ -50,6 +50,10 @@ pub use order::shuffle::shuffle;
 pub use order::sort::{argsort, sort, sort_with};
 pub use order::unique::{Unique, unique};
 pub use order::{distinct, median, order_statistics, quantile, top_k};
+pub use random::discrete::{
+    coins, discrete_laplace, discrete_laplace_distance, discrete_normal, discrete_normal_distance,
+    dropout,
+};
 pub use random::gaussian::{gaussian, gaussian_variance};
 pub use random::{bernoulli, exponential, laplace, normal, uniform, weighted_index};
 pub use shape::{

@@ -4,6 +4,7 @@
 pub mod mutants;
 
 pub mod conformance;
+pub mod goodness;
 #[cfg(test)]
 mod mutant_list;
 pub mod privacy;

@@ -52,6 +52,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("sort: places in the bits of numbers", "sorting"),
     mutant("permutation: every place from all", "orders of shuffles"),
     mutant("uniform: one bit short", "random numbers"),
+    mutant("discrete Laplace: the lowest digit left out", "random numbers"),
+    mutant("discrete normal: no sign", "random numbers"),
     mutant("radix sort: places opened in the order of rows", "openings of sorts"),
     mutant("radix sort: numbers of rows opened with their places", "openings of sorts"),
     mutant("join: rows without a partner keep their words", "joins"),

@@ -234,6 +234,9 @@ functions! { self, mpc, args, any, x;
     "laplace" => f::laplace(mpc, &self.shape()?, self.bits("frac")?),
     "normal" => f::normal(mpc, &self.shape()?, self.bits("frac")?),
     "bernoulli" => f::bernoulli(mpc, x(0)?),
+    "coins" => f::coins(mpc, &self.shape()?, self.float("p")?),
+    "discrete_laplace" => f::discrete_laplace(mpc, &self.shape()?, self.float("scale")?),
+    "discrete_normal" => f::discrete_normal(mpc, &self.shape()?, self.float("deviation")?),
     "weighted_index" => f::weighted_index(mpc, x(0)?),
     "concat" => {
         let xs = (0..args.len()).map(x).collect::<Result<Vec<_>>>()?;
@@ -278,6 +281,9 @@ impl Call {
     pub fn is_random(&self) -> bool {
         let random = [
             "bernoulli",
+            "coins",
+            "discrete_laplace",
+            "discrete_normal",
             "exponential",
             "gaussian",
             "laplace",

@@ -53,6 +53,10 @@ pub(super) enum Work {
     Shuffle(usize),
     Uniform(usize),
     Normal(usize),
+    /// Integers and their scale.
+    DiscreteLaplace(usize, f64),
+    /// Integers and their standard deviation.
+    DiscreteNormal(usize, f64),
     /// Rows of each of two tables.
     Join(usize),
     MaxPool,
@@ -98,6 +102,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     at("shuffle/1e6", "10^6 words", Work::Shuffle(1_000_000)),
     at("uniform/1e5", "10^5", Work::Uniform(100_000)),
     at("normal/1e5", "10^5", Work::Normal(100_000)),
+    at("discrete-laplace/1e5", "10^5 of scale 10", Work::DiscreteLaplace(100_000, 10.0)),
+    at("discrete-normal/1e5", "10^5 of deviation 3", Work::DiscreteNormal(100_000, 3.0)),
     at("join/1e4", "10^4 rows and 10^4, keys of 60 bits, 2 words a row", Work::Join(10_000)),
     at("join/1e5", "10^5 rows and 10^5, keys of 60 bits, 2 words a row", Work::Join(100_000)),
     at("maxpool/112", "1x64x112x112, 2x2", Work::MaxPool),
@@ -338,8 +344,10 @@ impl Work {
                 let x = secret(mpc, &[rows], 40)?;
                 Ok(Box::new(move |mpc| mpc.shuffle(&[&x], &[]).map(drop)))
             }
-            Self::Uniform(n) => drawn(n, functions::uniform),
-            Self::Normal(n) => drawn(n, functions::normal),
+            Self::Uniform(n) => drawn(n, functions::uniform, FRAC),
+            Self::Normal(n) => drawn(n, functions::normal, FRAC),
+            Self::DiscreteLaplace(n, scale) => drawn(n, functions::discrete_laplace, scale),
+            Self::DiscreteNormal(n, deviation) => drawn(n, functions::discrete_normal, deviation),
             Self::Join(rows) => join(mpc, rows),
             Self::MaxPool => max_pool(mpc),
         }
@@ -360,13 +368,14 @@ fn secret<P: Protocol<Engine = AnyEngine>>(
     Ok(party::input(mpc, &[shape], mine)?.remove(0))
 }
 
-/// Random numbers that no party knows.
-fn drawn<P: Measurable>(
+/// Random numbers that no party knows, of a format or a scale.
+fn drawn<P: Measurable, T: Copy + 'static>(
     n: usize,
-    draw: fn(&mut P, &Shape, u32) -> mpc_core::Result<SecretTensor<P>>,
+    draw: fn(&mut P, &Shape, T) -> mpc_core::Result<SecretTensor<P>>,
+    of: T,
 ) -> mpc_core::Result<Run<P>> {
     let shape = Shape::new([n])?;
-    Ok(Box::new(move |mpc| draw(mpc, &shape, FRAC).map(drop)))
+    Ok(Box::new(move |mpc| draw(mpc, &shape, of).map(drop)))
 }
 
 fn relu<P: Measurable>(mpc: &mut P, n: usize, width: u32) -> mpc_core::Result<Run<P>> {

@@ -4,6 +4,8 @@
 //! the same call. With `frac` fraction bits a number in `[0, 1)` is a multiple of `2^-frac`, and everything that is made of
 //! it is as fine.
 
+mod chances;
+pub(super) mod discrete;
 pub(super) mod gaussian;
 
 use ring_arith::Shape;

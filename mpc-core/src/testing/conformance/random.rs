@@ -1,7 +1,10 @@
 //! Random numbers that no party knows, over the protocol under test.
 
 use super::{Make, agreed, open, open_bits};
-use crate::{Protocol, Result, SecretTensor, ShareTensor, TestWorld, functions as f};
+use crate::{
+    Protocol, Result, SecretTensor, ShareTensor, TestWorld, functions as f,
+    testing::goodness::chi_square,
+};
 use ring_arith::{FracBits, Shape};
 
 /// Fraction bits.
@@ -62,10 +65,30 @@ pub fn randomness<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
         let squares: f64 = hits.iter().map(|&n| (f64::from(n) - cell).powi(2) / cell).sum();
         assert!(squares < LARGEST, "{name}: {hits:?}; {}", world.replay());
     }
+    integers(world, make);
     chances(world, make);
 }
 
-/// Truth values of given probabilities, and positions of given weights.
+/// Integers of discrete distributions, among them such that are sums of others.
+fn integers<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
+    type Draw<P> = fn(&mut P, &Shape, f64) -> Result<SecretTensor<P>>;
+    type Weight = fn(i64, f64) -> f64;
+    let laplace: Weight = |n, scale| (-(n as f64).abs() / scale).exp();
+    let normal: Weight = |n, s| (-((n * n) as f64) / (2.0 * s * s)).exp();
+    let kinds: [(&str, Draw<P>, f64, Weight); 3] = [
+        ("discrete Laplace", f::discrete_laplace, 3.0, laplace),
+        ("discrete normal", f::discrete_normal, 2.5, normal),
+        ("discrete normal, a sum", f::discrete_normal, 25.0, normal),
+    ];
+    for (name, draw, scale, weight) in kinds {
+        let values = drawn(world, make, move |mpc| draw(mpc, &Shape::new([DRAWN, 1])?, scale));
+        let values: Vec<_> = values.into_iter().map(|value| value as i64).collect();
+        let [statistic, limit] = chi_square(&values, 300, |n| weight(n, scale));
+        assert!(statistic < limit, "{name}: {statistic} of {limit}; {}", world.replay());
+    }
+}
+
+/// Truth values of given probabilities, secret and public, what dropout keeps, and positions of given weights.
 fn chances<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
     let p: [f64; 7] = [-0.5, 0.0, 0.25, 0.5, 0.75, 1.0, 3.0];
     let rows = 500;
@@ -83,6 +106,23 @@ fn chances<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
             world.replay()
         );
     }
+    for p in [0.0, 0.3, 1.0] {
+        let kept = drawn(world, make, move |mpc| {
+            let ones = f::coins(mpc, &Shape::new([rows])?, p)?;
+            let x = shared(mpc, &[rows], &vec![-1.5; rows])?;
+            // Without anything to keep dropout would divide by 0.
+            let kept = f::dropout(mpc, &x, (1.0 - p).min(0.5))?;
+            let [ones, kept] = [f::sum(mpc, &ones, &[0])?, f::sum(mpc, &kept, &[0])?];
+            let ones = f::rescale(mpc, &ones, FRAC)?;
+            f::concat(mpc, &[&ones, &kept], 0)
+        });
+        let off = |count: f64, p: f64| (count - p * rows as f64).abs();
+        let spread = |p: f64| 5.0 * (rows as f64 * p * (1.0 - p)).sqrt();
+        assert!(off(kept[0], p) <= spread(p), "{} of {p}; {}", kept[0], world.replay());
+        let p = p.max(0.5);
+        let count = kept[1] * p / -1.5;
+        assert!(off(count, p) <= spread(p) + 1e-2, "{count} kept of {p}; {}", world.replay());
+    }
     let weights = [0.0, 1.0, 2.5, 0.0, 0.5, 1.0];
     let positions = drawn(world, make, move |mpc| {
         let weights = shared(mpc, &[rows, weights.len()], &weights.repeat(rows))?;
@@ -99,9 +139,13 @@ fn chances<P: Protocol>(world: &TestWorld, make: impl Make<P> + Copy) {
     let refused = agreed(world, make, |mpc: &mut P| {
         let none = shared(mpc, &[2, 0], &[])?;
         let fine = Shape::new([1])?;
-        Ok([f::weighted_index(mpc, &none).is_err(), f::uniform(mpc, &fine, 41).is_err()])
+        Ok([
+            f::weighted_index(mpc, &none).is_err(),
+            f::uniform(mpc, &fine, 41).is_err(),
+            f::dropout(mpc, &none, 1.0).is_err(),
+        ])
     });
-    assert_eq!(refused, [true, true], "{}", world.replay());
+    assert_eq!(refused, [true; 3], "{}", world.replay());
 }
 
 /// Public numbers as a secret tensor.
