@@ -129,7 +129,7 @@ fn operators_are_told_how_a_server_is_and_what_it_has_done() {
         assert!(page.lines().any(|it| it == line), "{line}\n{page}");
     }
     let info = page.lines().find(|line| line.starts_with("trefoil_info{party=\"1\",version=\""));
-    assert!(info.is_some_and(|line| line.contains(crate::base::PROGRAM)), "{page}");
+    assert!(info.is_some_and(|line| line.contains(PROGRAM)), "{page}");
     let bytes = |name: &str| -> f64 {
         let line = page.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("{name}: {page}")).trim().parse().unwrap()

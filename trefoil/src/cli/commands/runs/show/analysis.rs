@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ring_arith::EngineTensor;
 use serde_json::{Value, json};
 
 use super::{few_pairs, getting, joins, progress, sets, shown};
 use crate::{
-    analysis::{Analysis, Made, Step},
+    analysis::{Analysis, Known, Made, Operand, Step},
     base::{
         Result,
         format::{bytes, table},
@@ -17,6 +18,9 @@ use crate::{
 
 /// Steps that are printed one by one; of more, how often each function is called.
 const FEW: usize = 40;
+
+/// Public numbers of an operand that are printed one by one.
+const MOST_PUBLIC: usize = 4;
 
 /// Prints all that an owner of data should know before consenting to an analysis.
 pub(super) fn show(state: &RunState, analysis: &Analysis, output: Output) -> Result<()> {
@@ -115,10 +119,43 @@ fn steps(analysis: &Analysis) -> String {
 }
 
 fn operands(step: &Step) -> String {
-    let places = step.needs().into_iter().map(|place| format!("#{place}"));
-    let mut all: Vec<_> = places.collect();
-    if let Step::Call(call) = step {
-        all.extend(call.params.iter().map(|(name, value)| format!("{name}={value}")));
+    let Step::Call(call) = step else {
+        return step.needs().iter().map(|place| format!("#{place}")).collect();
+    };
+    let operands = call.operands.iter().map(|operand| match operand {
+        Operand::Secret(place) => format!("#{place}"),
+        Operand::Known(known) => public(known),
+    });
+    let params = call.params.iter().map(|(name, value)| format!("{name}={value}"));
+    operands.chain(params).collect::<Vec<_>>().join(" ")
+}
+
+/// A few public numbers, or the shape of many.
+fn public(known: &Known) -> String {
+    let words = known.words.words();
+    if words.len() > MOST_PUBLIC {
+        return format!("public {:?}", known.words.shape().dims());
     }
-    all.join(" ")
+    let unit = f64::from(known.frac).exp2();
+    let numbers = words.iter().map(|&word| (word as i64 as f64 / unit).to_string());
+    format!("({})", numbers.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::Call;
+
+    #[test]
+    fn the_operands_of_a_step_are_shown_public_numbers_too() {
+        let known = |count: usize| {
+            let words = (0..count as u64).map(|at| at.wrapping_sub(1)).collect();
+            Operand::Known(Known::new(vec![count], words, 1).unwrap())
+        };
+        let params = [("axis".to_owned(), crate::analysis::Param::Int(1))].into();
+        let all = vec![Operand::Secret(3), known(3), known(5)];
+        let call = Call { function: "concat".to_owned(), operands: all, params };
+        assert_eq!(operands(&Step::Call(call)), "#3 (-0.5, 0, 0.5) public [5] axis=1");
+        assert_eq!(operands(&Step::Bound { of: 7, bound: 1.0 }), "#7");
+    }
 }
