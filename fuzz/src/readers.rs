@@ -195,8 +195,7 @@ pub(crate) fn run_file(input: &[u8]) -> bool {
 /// Reads a server's file of shares: the shares have the stated shapes.
 pub(crate) fn shares(input: &[u8]) -> bool {
     let Ok(shares) = parse_shares(input.to_vec().into()) else { return false };
-    let words: usize = shares.iter().flatten().map(|held| held.shape().len()).sum();
-    assert!(8 * words <= input.len());
+    assert!(8 * shares.words() <= input.len());
     true
 }
 

@@ -76,6 +76,13 @@ pub trait Sharing: fmt::Debug + Send + Sync {
     /// The contents of a server's parcel.
     fn contents(&self, server: usize) -> Contents;
 
+    /// For each component at a server, the key of its parcel of which the component is the stream ([`expand`]), if it is
+    /// one. The key is 32 bytes for the words of all tensors, so a server may keep it in their place.
+    fn streams(&self, server: usize) -> Vec<Option<usize>> {
+        let _ = server;
+        vec![None; self.components()]
+    }
+
     /// Secret-shares tensors under fresh keys from the operating system; returns one parcel for
     /// each server. Each tensor is dropped once it is shared.
     ///

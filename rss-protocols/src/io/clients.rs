@@ -70,6 +70,14 @@ impl Sharing for Replicated {
         }
     }
 
+    fn streams(&self, server: usize) -> Vec<Option<usize>> {
+        match server {
+            0 => vec![Some(0), Some(1)],
+            1 => vec![Some(0), None],
+            _ => vec![None, Some(0)],
+        }
+    }
+
     fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {
         let keys = [fresh_key()?, fresh_key()?];
         let words = remainders(secrets, &keys)?;
@@ -142,6 +150,10 @@ impl Sharing for Addends {
 
     fn contents(&self, server: usize) -> Contents {
         Contents { keys: usize::from(server == 0), words: server != 0 }
+    }
+
+    fn streams(&self, server: usize) -> Vec<Option<usize>> {
+        vec![(server == 0).then_some(0)]
     }
 
     fn deal(&self, secrets: Vec<Tensor>) -> Result<Vec<Parcel>> {

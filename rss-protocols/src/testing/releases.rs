@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use mpc_core::{Deal, Held, Protocol, Released, ServerProtocol, Sharing, TestWorld};
+use mpc_core::{
+    Deal, Held, Protocol, Released, ServerProtocol, Sharing, TestWorld, sharing::expand,
+};
 use ring_arith::{CpuEngine, EngineTensor, Shape, Tensor};
 
 use crate::{Addends, Options, Replicated, Rss};
@@ -89,6 +91,26 @@ pub(crate) fn check() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_component_that_is_a_stream_is_made_again_from_its_key() {
+    for sharing in [&Replicated as &dyn Sharing, &Addends] {
+        let (shapes, mut streams) = ([shape(&[N]), shape(&[2, 3])], 0);
+        let secrets = shapes.iter().map(|shape| secret(shape, 3)).collect();
+        for (server, parcel) in sharing.deal(secrets).unwrap().into_iter().enumerate() {
+            let keys = parcel.keys.clone();
+            let held = sharing.accept(server, parcel, &shapes).unwrap();
+            for (at, key) in sharing.streams(server).into_iter().enumerate() {
+                let Some(key) = key else { continue };
+                let stream = expand(&keys[key], &shapes).unwrap();
+                assert!(held.iter().map(|held| &held[at]).eq(&stream), "server {server}, {at}");
+                streams += 1;
+            }
+        }
+        // All but the words of one component.
+        assert_eq!(streams, if sharing.servers() == 3 { 4 } else { 1 });
     }
 }
 

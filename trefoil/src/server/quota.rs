@@ -386,7 +386,17 @@ mod tests {
             let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
             let (owner, readers, shares) = ("a", &Readers::Everyone, &Vec::new());
             let (plan, tokenizer) = (&vec![0; bytes][..], &b""[..]);
-            let item = NewItem { name, version, content, owner, readers, plan, shares, tokenizer };
+            let item = NewItem {
+                name,
+                version,
+                content,
+                owner,
+                readers,
+                plan,
+                shares,
+                streams: &[],
+                tokenizer,
+            };
             store.stage(&item).unwrap();
             store.commit(name, version).unwrap();
         };

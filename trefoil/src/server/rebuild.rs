@@ -259,6 +259,7 @@ impl Rebuilding<'_> {
             readers: &offer.readers,
             plan: &clear[0],
             shares: &shares,
+            streams: &[],
             tokenizer: &clear[1],
         })?;
         self.store.commit(name, offer.version)?;
@@ -386,6 +387,7 @@ mod tests {
             readers: &Readers::Named(vec!["bob".to_owned()]),
             plan: &vec![b'p'; CHUNK + 7],
             shares: &vec![held, vec![empty; 2]],
+            streams: &[],
             tokenizer: b"{}",
         };
         store.stage(&item).unwrap();
@@ -467,6 +469,7 @@ mod tests {
                     readers: &Readers::Everyone,
                     plan: b"plan",
                     shares: &shares,
+                    streams: &[],
                     tokenizer: b"",
                 };
                 store.stage(&item).unwrap();

@@ -761,6 +761,7 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
             readers,
             plan,
             shares,
+            streams: &[],
             tokenizer,
         };
         store.stage(&new).unwrap();

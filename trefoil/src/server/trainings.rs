@@ -395,6 +395,7 @@ impl<P: ServerProtocol> Progress<P> {
             readers,
             plan: &self.request,
             shares: &shares,
+            streams: &[],
             tokenizer: b"",
         })
     }
@@ -469,6 +470,7 @@ impl<P: ServerProtocol> Progress<P> {
             readers,
             plan: &plan,
             shares,
+            streams: &[],
             tokenizer: b"",
         })
     }

@@ -81,7 +81,7 @@ impl Store {
     /// [`Error::Refused`] if they are damaged, or another version has become current.
     pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
         self.read(name, manifest, (Part::Shares, &manifest.shares))
-            .and_then(|bytes| parse_shares(bytes.into()))
+            .and_then(|bytes| parse_shares(bytes.into())?.shares())
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 

@@ -9,6 +9,9 @@
 //! are still what was read (`store/backing/`). A version that is being written or is staged has a claim of its worker, which
 //! ends by itself (`store/staging.rs`): the others leave it alone until then.
 //!
+//! Of what a client has shared, some components are streams of keys. The file of shares has these keys in their place
+//! (`store/shares.rs`), and so a third of the words on average.
+//!
 //! The store as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
 //! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
 //! the wrong place, are found when they are read, and never used.
@@ -44,7 +47,7 @@ pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
 use manifest::{now, parse_sealed, sealed};
 pub use repair::{Holding, Repair, repairs};
-pub use shares::parse_shares;
+pub use shares::{StoredShares, parse_shares};
 use shares::{Summed, write_shares};
 pub(crate) use staging::Change;
 pub use staging::Worker;
@@ -57,6 +60,7 @@ use crate::{
     },
     training::{Decision, Halt, Run},
 };
+use mpc_core::ParcelKey;
 use zeroize::Zeroizing;
 
 /// The suffix of a manifest that is not yet current.
@@ -91,7 +95,6 @@ pub struct Store {
 }
 
 /// A version to be staged.
-#[derive(Debug)]
 pub struct NewItem<'a> {
     /// The name.
     pub name: &'a str,
@@ -107,8 +110,20 @@ pub struct NewItem<'a> {
     pub plan: &'a [u8],
     /// This party's shares.
     pub shares: &'a Shares,
+    /// The keys of the components of all shares that are streams ([`mpc_core::Sharing::streams`]), which are kept in their
+    /// place; empty if none are.
+    pub streams: &'a [Option<ParcelKey>],
     /// The tokenizer of a language model; empty for what has none.
     pub tokenizer: &'a [u8],
+}
+
+impl fmt::Debug for NewItem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewItem")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A file of a version.
@@ -354,12 +369,14 @@ impl Store {
     }
 
     fn write_version(&self, new: &NewItem<'_>) -> Result<()> {
-        let NewItem { name, version, content, owner, readers, plan, shares, tokenizer } = *new;
+        let NewItem { name, version, content, owner, readers, plan, shares, streams, tokenizer } =
+            *new;
         let write = |part: Part, bytes: &[u8]| {
             self.write_part(name, version, part, &mut |file| file.write_all(bytes))
         };
-        let shares_sum =
-            self.write_part(name, version, Part::Shares, &mut |file| write_shares(shares, file))?;
+        let shares_sum = self.write_part(name, version, Part::Shares, &mut |file| {
+            write_shares(shares, streams, file)
+        })?;
         let manifest = Manifest {
             holder: self.holder,
             name: name.to_owned(),

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
+use mpc_core::{ParcelKey, sharing::expand};
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
@@ -70,17 +71,40 @@ pub(super) fn sum_of(mut reader: impl Read) -> io::Result<FileSum> {
 /// The names of the components of a tensor that a server holds.
 const COMPONENTS: [&str; 2] = ["mine", "next"];
 
-/// Writes shares as a file of safetensors: its header, then the words of each component.
-pub(super) fn write_shares(shares: &Shares, file: &mut dyn Write) -> io::Result<()> {
+/// The name, among the public notes of a file, of the shapes of all tensors.
+const SHAPES: &str = "shapes";
+
+/// Writes shares as a file of safetensors: its header, then the words of each component. Of a component that is the stream
+/// of a key, the file has the key in place of the words; it then has the shapes of all tensors.
+pub(super) fn write_shares(
+    shares: &Shares,
+    streams: &[Option<ParcelKey>],
+    file: &mut dyn Write,
+) -> io::Result<()> {
+    let key = |at: usize| streams.get(at).and_then(Option::as_ref);
+    let keys =
+        || COMPONENTS.into_iter().enumerate().filter_map(|(at, name)| Some((name, key(at)?)));
     let components = || {
         shares.iter().enumerate().flat_map(|(index, held)| {
-            held.iter()
-                .zip(COMPONENTS)
-                .map(move |(words, name)| (format!("{index:06}.{name}"), words))
+            let words = held.iter().zip(COMPONENTS).enumerate();
+            words
+                .filter(|(at, _)| key(*at).is_none())
+                .map(move |(_, (words, name))| (format!("{index:06}.{name}"), words))
         })
     };
     let mut header = serde_json::Map::new();
     let mut at = 0;
+    for (name, key) in keys() {
+        let (length, end) = (key.0.len(), at + key.0.len());
+        let entry = json!({ "dtype": "U8", "shape": [length], "data_offsets": [at, end] });
+        header.insert(key_of(name), entry);
+        at = end;
+    }
+    if at > 0 {
+        let shapes: Vec<_> = shares.iter().filter_map(|held| Some(held.first()?.shape())).collect();
+        let dims: Vec<_> = shapes.iter().map(|shape| shape.dims()).collect();
+        header.insert("__metadata__".to_owned(), json!({ SHAPES: serde_json::to_string(&dims)? }));
+    }
     for (name, words) in components() {
         let end = at + 8 * words.len();
         let dims = words.shape().dims();
@@ -92,14 +116,64 @@ pub(super) fn write_shares(shares: &Shares, file: &mut dyn Write) -> io::Result<
     header.resize(header.len().next_multiple_of(8), b' ');
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)?;
+    keys().try_for_each(|(_, key)| file.write_all(&key.0))?;
     components().try_for_each(|(_, words)| file.write_all(&words.to_bytes()))
 }
 
-/// The shares in the bytes of a server's file (safetensors of 64-bit words).
+/// The name of the key of a component.
+fn key_of(component: &str) -> String {
+    format!("{component}.key")
+}
+
+/// The contents of a server's file of shares. `Debug` is missing since it would show keys.
+pub struct StoredShares {
+    /// The shape of each tensor.
+    shapes: Vec<Shape>,
+    /// For each component, that of all tensors.
+    components: Vec<Stored>,
+}
+
+/// A component of all tensors.
+enum Stored {
+    Words(Vec<Tensor>),
+    /// The key of which it is the stream.
+    Stream(ParcelKey),
+}
+
+impl StoredShares {
+    /// The words that the file itself has.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        let words = |stored: &Stored| match stored {
+            Stored::Words(words) => words.iter().map(EngineTensor::len).sum(),
+            Stored::Stream(_) => 0,
+        };
+        self.components.iter().map(words).sum()
+    }
+
+    /// The shares: components that are streams are made again.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated.
+    pub fn shares(self) -> Result<Shares, String> {
+        let Self { shapes, components } = self;
+        let mut shares: Shares = shapes.iter().map(|_| Vec::new()).collect();
+        for stored in components {
+            let words = match stored {
+                Stored::Words(words) => words,
+                Stored::Stream(key) => expand(&key, &shapes).map_err(|cause| cause.to_string())?,
+            };
+            shares.iter_mut().zip(words).for_each(|(held, words)| held.push(words));
+        }
+        Ok(shares)
+    }
+}
+
+/// The contents of a server's file of shares (safetensors of 64-bit words, or of keys whose streams they are).
 ///
 /// # Errors
 /// A sentence that states what is wrong with it.
-pub fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
+pub fn parse_shares(bytes: Bytes) -> Result<StoredShares, String> {
     let file = SafeTensors::deserialize(&bytes).map_err(|cause| cause.to_string())?;
     let tensor = |name: &str| -> Result<Tensor, String> {
         let view = file.tensor(name).map_err(|cause| cause.to_string())?;
@@ -109,11 +183,43 @@ pub fn parse_shares(bytes: Bytes) -> Result<Shares, String> {
         let shape = Shape::new(view.shape()).map_err(|cause| cause.to_string())?;
         Tensor::from_bytes(shape, bytes.slice_ref(view.data())).map_err(|cause| cause.to_string())
     };
-    let has = |index: usize, name: &str| file.tensor(&format!("{index:06}.{name}")).is_ok();
-    let components = COMPONENTS.iter().take_while(|name| has(0, name)).count().max(1);
-    let held = |index: usize| {
-        let names = COMPONENTS[..components].iter();
-        names.map(|name| tensor(&format!("{index:06}.{name}"))).collect()
+    let key = |name: &str| file.tensor(&key_of(name)).ok();
+    let has = |name: &&&str| file.tensor(&format!("000000.{name}")).is_ok() || key(name).is_some();
+    let found = COMPONENTS.iter().take_while(has).count().max(1);
+    let shapes = match keyed_shapes(&bytes)? {
+        Some(shapes) => shapes,
+        None => {
+            let first = |index: usize| tensor(&format!("{index:06}.{}", COMPONENTS[0]));
+            let all = (0..file.len() / found).map(first);
+            all.map(|tensor| Ok(tensor?.shape().clone())).collect::<Result<_, String>>()?
+        }
     };
-    (0..file.len() / components).map(held).collect()
+    let stored = |name: &&str| match key(name) {
+        Some(view) => {
+            let key = view.data().try_into();
+            key.map(|key| Stored::Stream(ParcelKey(key)))
+                .map_err(|_| format!("tensor {} is not a key of 32 bytes", key_of(name)))
+        }
+        None => {
+            let words = (0..shapes.len()).map(|index| tensor(&format!("{index:06}.{name}")));
+            let words = words.collect::<Result<Vec<_>, _>>()?;
+            if words.iter().map(EngineTensor::shape).ne(&shapes) {
+                return Err(format!("components {name} have other shapes than the file says"));
+            }
+            Ok(Stored::Words(words))
+        }
+    };
+    let components = COMPONENTS[..found].iter().map(stored).collect::<Result<_, _>>()?;
+    Ok(StoredShares { shapes, components })
+}
+
+/// The shapes of all tensors, which a file with keys has.
+fn keyed_shapes(bytes: &[u8]) -> Result<Option<Vec<Shape>>, String> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|cause| cause.to_string())?;
+    let Some(text) = header.metadata().as_ref().and_then(|notes| notes.get(SHAPES)) else {
+        return Ok(None);
+    };
+    let dims: Vec<Vec<usize>> = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
+    let shapes = dims.into_iter().map(|dims| Shape::new(dims).map_err(|cause| cause.to_string()));
+    shapes.collect::<Result<_, _>>().map(Some)
 }

@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Barrier, thread};
 
+use cluster_protocols::ProtocolChoice;
 use ring_arith::{Shape, Tensor};
 
 use super::*;
@@ -32,6 +33,7 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
             readers: &Readers::Named(vec!["bob".to_owned()]),
             plan: b"{}",
             shares: &shares,
+            streams: &[],
             tokenizer: b"{}",
         })
         .unwrap();
@@ -215,6 +217,31 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
 }
 
 #[test]
+fn of_components_that_are_streams_the_keys_are_kept() {
+    let sharing = ProtocolChoice::Rss.sharing();
+    let shapes = [vec![300], vec![2, 50]].map(|dims| Shape::new(dims).unwrap());
+    let words = |shape: &Shape| Tensor::new(shape.clone(), vec![7; shape.len()]).unwrap();
+    let parcels = sharing.deal(shapes.iter().map(words).collect()).unwrap();
+    for (party, parcel) in parcels.into_iter().enumerate() {
+        let key = |at: Option<usize>| parcel.keys.get(at?).cloned();
+        let streams: Vec<_> = sharing.streams(party).into_iter().map(key).collect();
+        let shares = &sharing.accept(party, parcel, &shapes).unwrap();
+        let store = Store::open(&folder("store"), holder(party), None).unwrap();
+        let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
+        let (name, version, owner) = ("m", Id::random().unwrap(), "alice");
+        let (readers, plan, tokenizer) = (&Readers::Everyone, &b"{}"[..], &b""[..]);
+        let streams = &streams;
+        let item =
+            NewItem { name, version, content, owner, readers, plan, shares, streams, tokenizer };
+        store.stage(&item).unwrap();
+        let manifest = store.commit("m", version).unwrap();
+        assert_eq!(&store.shares("m", &manifest).unwrap(), shares, "party {party}");
+        let most = if party == 0 { 500 } else { 8 * 400 + 500 };
+        assert!(manifest.shares.bytes < most, "party {party}: {} bytes", manifest.shares.bytes);
+    }
+}
+
+#[test]
 fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_asked() {
     let root = folder("store");
     let store = Store::open(&root, holder(0), None).unwrap();
@@ -224,7 +251,17 @@ fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_as
     let (name, version, plan, tokenizer) = ("m", id, &b"{}"[..], &b""[..]);
     let content = &Content::Model { about: Box::new(about), ranges: Vec::new() };
     store
-        .stage(&NewItem { name, version, content, owner, readers, plan, shares, tokenizer })
+        .stage(&NewItem {
+            name,
+            version,
+            content,
+            owner,
+            readers,
+            plan,
+            shares,
+            streams: &[],
+            tokenizer,
+        })
         .unwrap();
     store.commit("m", id).unwrap();
     let read = || store.entry("m").usable("m");

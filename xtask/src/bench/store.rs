@@ -67,6 +67,7 @@ fn filled(root: &Path, key: Option<StoreKey>, shares: &Shares) -> Result<(Store,
         readers: &Readers::Named(vec![]),
         plan: b"{}",
         shares,
+        streams: &[],
         tokenizer: b"",
     })?;
     let manifest = store.commit(NAME, version).context("a store that was just filled")?;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use mpc_core::{Released, Sharing};
+use mpc_core::{ParcelKey, Released, Sharing};
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
@@ -55,6 +55,13 @@ pub(super) struct Visit<'a> {
     pub(super) client: &'a str,
     /// The client has been told to send data, which it may not have finished.
     pub(super) busy: bool,
+}
+
+/// A server's part of what a client has shared.
+pub(super) struct Received {
+    pub(super) shares: Shares,
+    /// The keys of the components that are streams.
+    pub(super) streams: Vec<Option<ParcelKey>>,
 }
 
 /// A job as it is handed in, beside what its client was asked to send.
@@ -197,10 +204,14 @@ impl Visit<'_> {
         sharing: &dyn Sharing,
         shapes: &[Shape],
         pace: &mut Pace,
-    ) -> Result<Shares> {
+    ) -> Result<Received> {
         let me = self.core.me;
         let parcel = receive_parcel(self.channel, sharing.contents(me), shapes, pace)?;
-        sharing.accept(me, parcel, shapes).map_err(|error| Error::refused_parcel("request", error))
+        let key = |at: Option<usize>| parcel.keys.get(at?).cloned();
+        let streams = sharing.streams(me).into_iter().map(key).collect();
+        let shares = sharing.accept(me, parcel, shapes);
+        let shares = shares.map_err(|error| Error::refused_parcel("request", error))?;
+        Ok(Received { shares, streams })
     }
 
     /// Sends bytes that a header announced.

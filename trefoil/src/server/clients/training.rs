@@ -2,7 +2,7 @@
 
 use std::{sync::PoisonError, time::Instant};
 
-use super::{Order, PARSED, PLAN, Visit, words_of};
+use super::{Order, PARSED, PLAN, Received, Visit, words_of};
 use crate::{
     base::{Digest, Error, Id, Result},
     server::{
@@ -39,7 +39,8 @@ impl Visit<'_> {
         let reserved = core.quotas.reserve(self.client, bytes)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
-        let shares = self.receive_shares(self.core.sharing(), &set.shapes()?, &mut pace)?;
+        let Received { shares, streams } =
+            self.receive_shares(self.core.sharing(), &set.shapes()?, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -47,6 +48,7 @@ impl Visit<'_> {
             readers: readers.clone(),
             plan: bytes::Bytes::new(),
             shares,
+            streams,
             tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });
@@ -79,7 +81,8 @@ impl Visit<'_> {
         let room = bytes_of(words, core.sharing());
         core.quotas.check_keep(&core.store, self.client, name, room.saturating_add(*length))?;
         let room = core.quotas.reserve(self.client, room)?;
-        let shares = self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
+        let Received { shares, streams } =
+            self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -87,6 +90,7 @@ impl Visit<'_> {
             readers: Readers::Named(Vec::new()),
             plan: bytes.clone(),
             shares,
+            streams,
             tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });

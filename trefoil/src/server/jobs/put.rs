@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
-use mpc_core::ServerProtocol;
+use mpc_core::{ParcelKey, ServerProtocol};
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
@@ -17,6 +17,8 @@ pub(in crate::server) struct Put {
     pub(in crate::server) readers: Readers,
     pub(in crate::server) plan: Bytes,
     pub(in crate::server) shares: Shares,
+    /// The keys of the components that are streams.
+    pub(in crate::server) streams: Vec<Option<ParcelKey>>,
     /// The tokenizer of a language model; empty for what has none.
     pub(in crate::server) tokenizer: Bytes,
     /// True if it may take the place of an item that is there.
@@ -46,7 +48,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
 
     /// Writes the item beside the current one.
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Staged> {
-        let Self { name, content, readers, plan, shares, tokenizer, replace } = self;
+        let Self { name, content, readers, plan, shares, streams, tokenizer, replace } = self;
         let (core, owner) = (worker.core, job.client);
         core.may_put(owner, name, content.kind(), *replace)?;
         let clear = plan.len() + tokenizer.len();
@@ -60,6 +62,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
             readers,
             plan,
             shares,
+            streams,
             tokenizer,
         })?;
         Ok(Staged { name: name.clone(), version })

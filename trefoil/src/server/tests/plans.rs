@@ -201,6 +201,7 @@ fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
                 readers,
                 plan,
                 shares,
+                streams: &[],
                 tokenizer: b"",
             };
             store.stage(&new).unwrap();
