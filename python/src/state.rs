@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::Receiver;
 use dealt_protocols::Dealt;
 use gpu_kernels::{AnyEngine, EngineChoice};
-use mpc_core::{Profile, Security, ServerProtocol, Settings, TruncationMode};
+use mpc_core::{Security, ServerProtocol, Settings, TruncationMode};
 use net::{Meter, Metered, Shaped, Stats, in_process};
 use pyo3::prelude::*;
 use ring_arith::{Engine, Generator, ShapeEngine};
@@ -111,15 +111,9 @@ pub(crate) fn settings(truncation: &str, profile: &str, security: &str) -> Resul
             return Err(unknown("truncation", other, known));
         }
     };
-    let profile = match profile {
-        "balanced" => Profile::Balanced,
-        "bytes" => Profile::Bytes,
-        "slow-links" => Profile::SlowLinks,
-        other => {
-            let known = "\"balanced\", \"bytes\" or \"slow-links\"";
-            return Err(unknown("profile", other, known));
-        }
-    };
+    let profile = profile
+        .parse()
+        .map_err(|advice| Failure::new(Kind::Config, format!("profile `{profile}`: {advice}")))?;
     let security = match security {
         "semi-honest" => Security::SemiHonest,
         "checked" => Security::Checked,

@@ -1,7 +1,7 @@
 //! Jobs for a protocol, as data: products with their final steps, comparisons with the uses of their
 //! outcome, tournaments.
 
-use std::ops::Range;
+use std::{fmt, ops::Range, str::FromStr};
 
 use ring_arith::Bilinear;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,30 @@ pub enum Profile {
     /// Saves rounds where that gains more time than the extra bytes cost: for links with a long
     /// round trip.
     SlowLinks,
+}
+
+impl FromStr for Profile {
+    type Err = String;
+
+    /// Reads a profile as configuration files and command lines have it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "balanced" => Ok(Self::Balanced),
+            "bytes" => Ok(Self::Bytes),
+            "slow-links" => Ok(Self::SlowLinks),
+            _ => Err("use balanced, bytes or slow-links".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Balanced => "balanced",
+            Self::Bytes => "bytes",
+            Self::SlowLinks => "slow-links",
+        })
+    }
 }
 
 impl Profile {

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use cluster_protocols::ProtocolChoice;
 use gpu_kernels::EngineChoice;
-use mpc_core::{Profile, Security};
+use mpc_core::Security;
 
 pub use models::{
     Answer, Check, Job, MakeTape, Model, Prepare, Put, Reading, Share, Tape, TapePlan,
@@ -367,16 +367,6 @@ fn positive(text: &str) -> Result<f64, String> {
 fn temperature(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (1e-3..=1e3).contains(number));
     number.ok_or_else(|| "use a number from 0.001 to 1000".to_owned())
-}
-
-/// Reads a profile as `party.toml` has it.
-fn profile(text: &str) -> Result<Profile, String> {
-    match text {
-        "balanced" => Ok(Profile::Balanced),
-        "bytes" => Ok(Profile::Bytes),
-        "slow-links" => Ok(Profile::SlowLinks),
-        _ => Err("use balanced, bytes or slow-links".to_owned()),
-    }
 }
 
 /// Reads what is done about a server that lies, as `party.toml` has it.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gpu_kernels::EngineChoice;
 use mpc_core::Profile;
 
-use super::{Tables, named, profile, temperature};
+use super::{Tables, named, temperature};
 use crate::{base::Id, config::Truncation, inputs::Scaling};
 
 /// Commands for models.
@@ -273,7 +273,7 @@ pub struct MakeTape {
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub truncation: Truncation,
     /// The cost to save, as in the servers' party.toml: balanced, bytes or slow-links
-    #[arg(long, default_value = "balanced", value_parser = profile, value_name = "PROFILE")]
+    #[arg(long, default_value = "balanced", value_name = "PROFILE")]
     pub profile: Profile,
     /// The generator of the streams that the servers expand: aes-128-ctr, or chacha12 where one computes on a device
     #[arg(long, default_value = "aes-128-ctr", value_name = "NAME")]
