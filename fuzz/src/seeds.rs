@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use models::data::to_npy;
-use mpc_core::{Finish, Product, Protocol, Security, TruncationMode};
+use mpc_core::{Finish, Product, Profile, Protocol, Security, TruncationMode};
 use nn_layers::train::{Metric, Optimiser, Schedule, TrainOptions, TrainRequest};
 use nn_layers::{Dim, Graph, HostTensor, Op};
 use ring_arith::{Bilinear, CpuEngine, Generator, Shape, Tensor};
@@ -156,6 +156,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         clock: 1_790_000_000,
         cell: Some(Cell { number: 1, of: 4 }),
         waiting_seconds: 0.25,
+        profile: "auto".to_owned(),
         tapes: vec![TapeState {
             tape: "9f2c01ab77de".to_owned(),
             model: Some("digits".to_owned()),
@@ -191,6 +192,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         rounds: 20,
         first_depth: 3,
         tape: 4096,
+        profile: Some(Profile::SlowLinks),
         steps: vec![step],
     };
     let all = [

@@ -144,6 +144,42 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
 }
 
 #[test]
+fn servers_choose_a_profile_by_their_links_where_all_three_operators_say_so() {
+    let mut cluster = Cluster::make("auto", "alice");
+    for party in 0..3 {
+        cluster.set(party, "profile", "auto");
+        cluster.start_party(party);
+    }
+    cluster.wait_until_up("alice");
+    let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
+    let path = image(&cluster, 1);
+    let arguments = ["infer", "--model", "digits", "--scale", "0.0625", "--label", "65", &path];
+    let report = cluster.json("alice", &arguments);
+    for what in ["bytes", "rounds", "profile"] {
+        assert_eq!(report["predicted"][what], put["predicted"][what]);
+        assert_eq!(report["cost"][what], put["predicted"][what]);
+    }
+    // On one machine bytes and rounds cost next to nothing, but a form for slow links costs 30 times the bytes.
+    let chosen = report["cost"]["profile"].as_str().unwrap();
+    assert!(["balanced", "bytes"].contains(&chosen), "{chosen}");
+    let status = cluster.run("alice", &["status"]);
+    assert!(status.err.contains("profile auto, by a round trip of "), "{}", status.err);
+
+    cluster.kill(1);
+    cluster.set(1, "profile", "bytes");
+    cluster.start_party(1);
+    let began = Instant::now();
+    loop {
+        let status = cluster.run("alice", &["status"]);
+        if status.err.contains("has `profile = \"auto\"`") {
+            assert_eq!(status.code, 6, "{}", status.err);
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", status.err);
+    }
+}
+
+#[test]
 fn servers_round_as_their_operators_say_and_all_three_alike() {
     let mut cluster = Cluster::make("truncation", "alice");
     for party in 0..3 {

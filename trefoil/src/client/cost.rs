@@ -1,5 +1,6 @@
 //! The cost of a job, combined from the servers.
 
+use mpc_core::Profile;
 use serde::Serialize;
 
 use crate::{
@@ -19,6 +20,9 @@ pub struct Total {
     /// Bytes that the servers took from a dealer's tapes.
     #[serde(skip_serializing_if = "is_zero")]
     pub tape: u64,
+    /// The profile, where the servers choose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// The cost by layer, in the order of execution; empty unless a profile was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<Layer>,
@@ -36,6 +40,9 @@ pub struct Predicted {
     /// Bytes that the servers take from a dealer's tapes.
     #[serde(skip_serializing_if = "is_zero")]
     pub tape: u64,
+    /// The profile, where the servers choose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// The cost of each layer, in the order of execution.
     pub layers: Vec<PredictedLayer>,
 }
@@ -68,18 +75,19 @@ impl Predicted {
     /// The sum of the costs that [`crate::local::predict`] counted.
     #[must_use]
     pub fn of(costs: &[Cost], examples: usize) -> Self {
-        let Total { bytes, rounds, tape, layers, .. } = Total::of(costs);
+        let Total { bytes, rounds, tape, profile, layers, .. } = Total::of(costs);
         let layers = layers.into_iter().map(|Layer { name, bytes, rounds, .. }| PredictedLayer {
             name,
             bytes: bytes.iter().sum(),
             rounds,
         });
-        Self { examples, bytes, rounds, tape, layers: layers.collect() }
+        Self { examples, bytes, rounds, tape, profile, layers: layers.collect() }
     }
 
     /// Adds a job that runs after the others.
     pub fn add(&mut self, other: &Self) {
         self.examples += other.examples;
+        self.profile = self.profile.or(other.profile);
         self.tape += other.tape;
         self.bytes += other.bytes;
         self.rounds += other.rounds;
@@ -103,7 +111,8 @@ impl Predicted {
             many => format!("{many} examples at once take"),
         };
         let between = bytes(self.bytes);
-        format!("{examples} {between} between the servers and {rounds} rounds{}", taken(self.tape))
+        let (tape, profile) = (taken(self.tape), chosen(self.profile));
+        format!("{examples} {between} between the servers and {rounds} rounds{tape}{profile}")
     }
 }
 
@@ -118,6 +127,7 @@ impl Total {
             bytes: costs.iter().map(|cost| cost.bytes).sum(),
             rounds: end.saturating_sub(start),
             tape: costs.iter().map(|cost| cost.tape).sum(),
+            profile: costs.iter().find_map(|cost| cost.profile),
             layers: Vec::new(),
         };
         total.add_layers(costs, start);
@@ -127,6 +137,7 @@ impl Total {
     /// Adds a job that ran after the others.
     pub fn add(&mut self, other: &Self) {
         self.seconds += other.seconds;
+        self.profile = self.profile.or(other.profile);
         self.tape += other.tape;
         self.bytes += other.bytes;
         self.rounds += other.rounds;
@@ -147,7 +158,8 @@ impl Total {
     #[must_use]
     pub fn line(&self) -> String {
         let (seconds, sent) = (seconds(self.seconds), bytes(self.bytes));
-        format!("{seconds}, {sent}, {} rounds{}", self.rounds, taken(self.tape))
+        let (tape, profile) = (taken(self.tape), chosen(self.profile));
+        format!("{seconds}, {sent}, {} rounds{tape}{profile}", self.rounds)
     }
 
     /// The layers as a table, by layer and party, beside what was predicted of each if it was.
@@ -206,6 +218,11 @@ impl Total {
     }
 }
 
+/// The profile that the servers chose, if they did.
+fn chosen(profile: Option<Profile>) -> String {
+    profile.map(|profile| format!(", in profile {profile}")).unwrap_or_default()
+}
+
 /// The bytes taken from tapes, if any.
 fn taken(tape: u64) -> String {
     if tape == 0 { String::new() } else { format!(", {} from tapes", bytes(tape)) }
@@ -240,6 +257,7 @@ mod tests {
             rounds,
             first_depth: 4,
             tape: 0,
+            profile: None,
             steps: names.into_iter().zip(depths).map(step).collect(),
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use cluster_protocols::ProtocolChoice;
 use gpu_kernels::EngineChoice;
-use mpc_core::{Profile, Security};
+use mpc_core::Security;
 use net::{Authority, Role};
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     base::{Error, Result},
-    config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, Truncation},
+    config::{Access, ClientConfig, DealerConfig, Limits, PartyConfig, ProfileChoice, Truncation},
 };
 
 /// The servers, as the file of a client describes them.
@@ -67,7 +67,7 @@ pub(super) fn add_party(plan: &Plan, authority: &Authority, party: usize) -> Res
         data: "data".into(),
         engine: EngineChoice::Auto,
         truncation: Truncation::default(),
-        profile: Profile::default(),
+        profile: ProfileChoice::default(),
         security: plan.security,
         threads: None,
         log: None,

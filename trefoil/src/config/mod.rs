@@ -21,7 +21,7 @@ pub use cells::{CellSource, Cells};
 pub use client::ClientConfig;
 pub use dealer::DealerConfig;
 pub use limits::Limits;
-pub use party::{AuditLog, PartyConfig, StoreSettings, Truncation};
+pub use party::{AuditLog, PartyConfig, ProfileChoice, StoreSettings, Truncation};
 
 use crate::base::{Error, Result, check::check_address};
 

@@ -57,9 +57,10 @@ pub struct PartyConfig {
     pub truncation: Truncation,
     /// The cost to save, the same at all three servers: `bytes`, or for links with a long round trip `slow-links`,
     /// which takes fewer rounds of more bytes. `balanced`, the default, saves rounds where they cost few bytes. A model
-    /// that was made for one profile keeps it.
+    /// that was made for one profile keeps it. With `auto` the servers measure the links between them when they meet, and
+    /// take for each model the profile that they predict to be the quickest; trainings are `balanced`. For `rss` alone.
     #[serde(default)]
-    pub profile: Profile,
+    pub profile: ProfileChoice,
     /// The defence against a server that lies, the same at all servers: `semi-honest` for nothing, or `checked`: before
     /// anything is revealed or kept, each server proves to both others that its messages were right. For `rss` alone.
     #[serde(default, skip_serializing_if = "is_semi_honest")]
@@ -98,6 +99,46 @@ pub struct PartyConfig {
     /// The file that this was read from.
     #[serde(skip)]
     pub file: PathBuf,
+}
+
+/// The profile that an operator asks for. Written as `auto`, `bytes`, `balanced` and `slow-links`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ProfileChoice {
+    /// The quickest one by the measured links.
+    Auto,
+    /// This one.
+    Fixed(Profile),
+}
+
+impl Default for ProfileChoice {
+    fn default() -> Self {
+        Self::Fixed(Profile::default())
+    }
+}
+
+impl TryFrom<String> for ProfileChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "auto" => Ok(Self::Auto),
+            other => other.parse().map(Self::Fixed).map_err(|advice| {
+                format!(
+                    "unknown profile `{other}`: {advice}, or auto for the quickest by the links"
+                )
+            }),
+        }
+    }
+}
+
+impl From<ProfileChoice> for String {
+    fn from(choice: ProfileChoice) -> Self {
+        match choice {
+            ProfileChoice::Auto => "auto".to_owned(),
+            ProfileChoice::Fixed(profile) => profile.to_string(),
+        }
+    }
 }
 
 /// The ways to drop the low bits of a product. `docs/security/protocols.md` states what each mode reveals.
@@ -208,6 +249,11 @@ impl PartyConfig {
         check_address("listen", &config.listen).map_err(bad)?;
         config.observe.iter().try_for_each(|it| check_address("observe", it)).map_err(bad)?;
         check_security(config.protocol, config.security).map_err(bad)?;
+        if config.profile == ProfileChoice::Auto && config.protocol != ProtocolChoice::Rss {
+            let reason =
+                "profile `auto` is for the protocol `rss` alone; name a profile, or leave it out";
+            return Err(bad(reason.to_owned()));
+        }
         config.access.check().map_err(bad)?;
         if let Some(level) = &config.log {
             log::check(level).map_err(|reason| bad(format!("`log`: {reason}")))?;
@@ -275,8 +321,12 @@ impl PartyConfig {
 
     /// This server's protocol.
     pub fn computing(&self) -> Computing {
-        let (profile, security) = (self.profile, self.security);
-        let settings = Settings { truncation: self.truncation.into(), profile, security };
+        let profile = match self.profile {
+            ProfileChoice::Auto => Profile::default(),
+            ProfileChoice::Fixed(profile) => profile,
+        };
+        let truncation = self.truncation.into();
+        let settings = Settings { truncation, profile, security: self.security };
         Computing { protocol: self.protocol, settings }
     }
 

@@ -15,6 +15,7 @@ mod jobs;
 #[cfg(feature = "liar")]
 mod liar;
 pub mod observe;
+mod profiles;
 pub mod queue;
 mod quota;
 mod rebuild;
@@ -30,7 +31,7 @@ mod worker;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -46,6 +47,7 @@ use ring_arith::Engine;
 use audit::{Audit, Event, JobLine};
 use cache::Programs;
 use observe::{Metrics, Outcome as Ended};
+use profiles::Profiles;
 use queue::{Follower, Full, Leader};
 use quota::Quotas;
 pub use rebuild::Report;
@@ -79,6 +81,8 @@ struct Core {
     access: Access,
     engine: AnyEngine,
     computing: Computing,
+    /// The choices of profiles, if they are made by the links.
+    profiles: OnceLock<Profiles>,
     store: Store,
     /// A dealer's tapes, where answers come from them.
     shelf: Option<Shelf>,
@@ -167,6 +171,7 @@ impl Server {
             access,
             engine,
             computing,
+            profiles: OnceLock::new(),
             store,
             shelf,
             programs: Programs::default(),
@@ -182,6 +187,11 @@ impl Server {
             metrics: Metrics::default(),
             audit,
         }))
+    }
+
+    /// From the next session on, chooses the profile for each model by the measured links. All servers must do so.
+    pub fn choose_profiles(&self) {
+        self.0.profiles.get_or_init(Profiles::default);
     }
 
     /// The counts of this server.
@@ -274,6 +284,7 @@ impl Server {
             tapes: Vec::new(),
             cell: core.cells.as_ref().map(|cells| Cell { number: cells.number, of: cells.count }),
             waiting_seconds: core.waiting_seconds(&state),
+            profile: core.profile_line(),
         })
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     base::{Error, PROGRAM, Result, log, memory},
     cluster::{CertificateEnd, cluster_id, identity, trust},
-    config::PartyConfig,
+    config::{PartyConfig, ProfileChoice},
     store::{Holder, Store, Worker},
     wire::{CHUNK, Connection, REQUEST, resolve},
 };
@@ -56,6 +56,9 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
         config.computing(),
         audit,
     );
+    if config.profile == ProfileChoice::Auto {
+        server.choose_profiles();
+    }
     server.record_start();
     if let Some(reason) = config.misplaced() {
         tracing::warn!("{reason}");

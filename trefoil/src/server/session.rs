@@ -120,6 +120,7 @@ impl Core {
     ) -> Result<()> {
         let mut control = watched.hand();
         reconcile(&self.store, &mut control)?;
+        self.meet(&mut control)?;
         let mut worker = Worker::<P>::start(self, session, watched.hand(), canceller.clone())?;
         let lost = {
             let (mut state, now) = (self.state(), Instant::now());

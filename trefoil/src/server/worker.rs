@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gpu_kernels::AnyEngine;
-use mpc_core::ServerProtocol;
+use mpc_core::{Profile, ServerProtocol};
 use net::{Canceller, PairKey, Party, Session};
 use nn_layers::{Observer, StepInfo};
 
@@ -181,6 +181,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         kind: &mut K,
     ) -> Result<Outcome> {
         self.jobs += 1;
+        self.take_profile(self.core.computing.settings.profile);
         let prepared = refused.map_or_else(|| kind.prepare(self, job), Err);
         let offer = match &prepared {
             Ok(ready) => Ok(ready.offer(self)?),
@@ -229,6 +230,13 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         let mut proposals = exchange::<Proposal>(&mut self.control, "prepare job", &mine)?;
         proposals[me] = mine;
         Ok(Agreed { terms: digest, proposals, sharings })
+    }
+
+    /// From here on, computes in this profile. The servers compare it before the job.
+    pub(super) fn take_profile(&mut self, profile: Profile) {
+        if let Some(mpc) = self.computing.session() {
+            mpc.set_profile(profile);
+        }
     }
 
     /// A version of a model, with its shares.

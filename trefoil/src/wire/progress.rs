@@ -89,6 +89,7 @@ impl Watched {
             rounds: stats.depth - job.first_depth,
             first_depth: job.first_depth,
             tape: stats.bytes_played(),
+            profile: None,
             steps: job.steps.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Reports of servers: their state and that of items, jobs and costs.
 
+use mpc_core::Profile;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -55,6 +56,9 @@ pub struct Status {
     /// Seconds that all jobs which wait or run here will take, by the time of jobs like them before.
     #[serde(default)]
     pub waiting_seconds: f64,
+    /// The profile of `party.toml`; where it is `auto`, also the links by which profiles are chosen.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub profile: String,
 }
 
 /// One of several workers of a party.
@@ -201,6 +205,9 @@ pub struct Cost {
     /// Bytes taken from a dealer's tape.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tape: u64,
+    /// The profile, where the servers choose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// The costs of the steps, in the order of execution; empty unless a profile was asked for.
     pub steps: Vec<StepCost>,
 }

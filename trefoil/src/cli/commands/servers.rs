@@ -95,6 +95,10 @@ pub(super) fn status(global: &Global, output: Output) -> Result<()> {
     for warning in states.iter().flatten().flat_map(warnings) {
         output.remark(format!("warning: {warning}"))?;
     }
+    let mut up = states.iter().flatten();
+    if let Some(state) = up.find(|state| state.profile.starts_with("auto")) {
+        output.remark(format!("profile {}", state.profile))?;
+    }
     for state in states.iter().flatten() {
         state.tapes.iter().try_for_each(|tape| output.remark(tape_line(state.party, tape)))?;
     }
@@ -307,6 +311,7 @@ mod tests {
             tapes: Vec::new(),
             cell: None,
             waiting_seconds: 0.0,
+            profile: String::new(),
         }
     }
 

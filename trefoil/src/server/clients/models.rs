@@ -2,6 +2,8 @@
 
 use std::{sync::PoisonError, time::Instant};
 
+use cluster_protocols::Computing;
+use mpc_core::Settings;
 use nn_layers::Sizes;
 use ring_arith::Shape;
 
@@ -210,12 +212,13 @@ impl Visit<'_> {
         let manifest = core.may_infer(self.client, model, version)?;
         let program = core.programs.get(&core.store, model, &manifest)?;
         let shapes = check_shapes(inputs, core.limits.upload_bytes())?;
-        let program = program.for_step(&shapes);
+        let whole = &program;
+        let program = whole.for_step(&shapes);
         program.check_inputs(&shapes, at, &core.limits)?;
         let one_at_a_time = core.predicting.lock().unwrap_or_else(PoisonError::into_inner);
         core.quotas.check_run(self.client, model, 0)?;
         let began = Instant::now();
-        let costs = core.predict(program, &manifest, program.sizes(&shapes, at)?);
+        let costs = core.predict((whole, program), &manifest, program.sizes(&shapes, at)?);
         core.quotas.ran(self.client, model, 0, began.elapsed());
         drop(one_at_a_time);
         say(self.channel, &Reply::Predicted(costs?))
@@ -223,11 +226,11 @@ impl Visit<'_> {
 }
 
 impl Core {
-    /// The traffic of a job of these sizes. With tapes it is the traffic of the tape's
+    /// The traffic of a job of these sizes, of a program or one of its longer steps. With tapes it is the traffic of the tape's
     /// batch.
     fn predict(
         &self,
-        program: &Program,
+        (whole, program): (&Program, &Program),
         manifest: &Manifest,
         mut sizes: Sizes,
     ) -> Result<Vec<Cost>> {
@@ -235,7 +238,12 @@ impl Core {
             let tapes = candidates(self, shelf, manifest, program, sizes.batch)?;
             sizes.batch = tapes.first().map_or(sizes.batch, Candidate::examples);
         }
-        local::predict(program, sizes, self.computing)
+        let profile = self.profile(whole, sizes)?;
+        let settings = Settings { profile, ..self.computing.settings };
+        let mut costs = local::predict(program, sizes, Computing { settings, ..self.computing })?;
+        let told = self.profiles.get().map(|_| profile);
+        costs.iter_mut().for_each(|cost| cost.profile = told);
+        Ok(costs)
     }
 }
 

@@ -72,6 +72,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Extend {
         for (program, sizes) in loaded.program.largest(&shapes_of(&self.inputs)?, &self.steps) {
             core.check_room(program, sizes)?;
         }
+        worker.take_profile(core.profile(&loaded.program, loaded.program.usual_sizes())?);
         Ok(ReadyModel::alone(loaded))
     }
 

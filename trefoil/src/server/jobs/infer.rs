@@ -86,6 +86,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
         let sizes = tapes.iter().flatten().map(Candidate::examples);
         batch = sizes.max().unwrap_or(batch);
         core.check_room(&loaded.program, batch)?;
+        worker.take_profile(core.profile(&loaded.program, batch.into())?);
         Ok(ReadyModel { loaded, tapes })
     }
 
@@ -176,6 +177,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let (_, loaded) = found.ok_or_else(none)?;
         loaded.program.check_memory(batch, &core.limits)?;
         core.check_room(&loaded.program, batch)?;
+        self.take_profile(core.profile(&loaded.program, batch.into())?);
         Ok(ReadyModel::alone(loaded))
     }
 
@@ -215,6 +217,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
             cost.steps.clear();
         }
         let mpc = self.computing.mpc()?;
+        cost.profile = self.core.profiles.get().map(|_| mpc.profile());
         compare_counters(self.core, &mut self.control, mpc.operations())?;
         let answer = |outputs: &Vec<P::Share>| {
             let released = mpc.release(&outputs.iter().collect::<Vec<_>>())?;

@@ -12,8 +12,15 @@ const PAIRS: u64 = 500;
 const CLIENTS: u64 = 8;
 
 /// Steps in which servers talk about jobs; all others are of the protocol.
-const AROUND: [&str; 6] =
-    ["start", "compare models", "agree on a key", "next job", "prepare job", "finish job"];
+const AROUND: [&str; 7] = [
+    "start",
+    "compare models",
+    "compare profiles",
+    "agree on a key",
+    "next job",
+    "prepare job",
+    "finish job",
+];
 
 /// The messages of one client to the three servers.
 pub(super) struct Sent {
