@@ -153,7 +153,8 @@ fn servers_choose_a_profile_by_their_links_where_all_three_operators_say_so() {
     cluster.wait_until_up("alice");
     let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
     let path = image(&cluster, 1);
-    let arguments = ["infer", "--model", "digits", "--scale", "0.0625", "--label", "65", &path];
+    let arguments =
+        ["infer", "--model", "digits", "--profile", "--scale", "0.0625", "--label", "65", &path];
     let report = cluster.json("alice", &arguments);
     for what in ["bytes", "rounds", "profile"] {
         assert_eq!(report["predicted"][what], put["predicted"][what]);
@@ -163,7 +164,7 @@ fn servers_choose_a_profile_by_their_links_where_all_three_operators_say_so() {
     let chosen = report["cost"]["profile"].as_str().unwrap();
     assert!(["balanced", "bytes"].contains(&chosen), "{chosen}");
     let status = cluster.run("alice", &["status"]);
-    assert!(status.err.contains("profile auto, by a round trip of "), "{}", status.err);
+    assert!(status.out.contains("profile auto, by a round trip of "), "{}", status.out);
 
     cluster.kill(1);
     cluster.set(1, "profile", "bytes");
