@@ -403,8 +403,11 @@ fn rows_at_secret_places_are_those_of_numpy() -> Result<()> {
     let mut mpc = mpc();
     let cells: Vec<f64> = (0..24).map(|i| f64::from(i) / 4.0 - 1.0).collect();
     let x = secret(&mut mpc, &[2, 3, 4], &cells, 20)?;
-    let integers = |mpc: &mut Mpc, dims: &[usize], values: &[f64]| secret(mpc, dims, values, 0);
-    let places = integers(&mut mpc, &[2, 2], &[2.0, 0.0, 1.0, 2.0])?;
+    let integers = |mpc: &mut Mpc, dims: &[usize], values: &[i64]| {
+        let words = f::encode_integers(mpc, &Shape::new(dims)?, values)?;
+        f::constant(mpc, &words)
+    };
+    let places = integers(&mut mpc, &[2, 2], &[2, 0, 1, 2])?;
     let taken = f::gather_at(&mut mpc, &x, &places, 1)?;
     assert_eq!((taken.shape().dims(), taken.frac()), (&[2, 2, 2, 4][..], 20));
     let numbers = f::reveal(&mut mpc, &taken)?;
@@ -413,7 +416,7 @@ fn rows_at_secret_places_are_those_of_numpy() -> Result<()> {
         assert_eq!(number, cells[first * 12 + place * 4 + last]);
     }
     let rows = f::reshape(&mpc, &x, &Shape::new([6, 4])?)?;
-    let places = integers(&mut mpc, &[6], &[4.0, 0.0, 4.0, 1.0, 0.0, 4.0])?;
+    let places = integers(&mut mpc, &[6], &[4, 0, 4, 1, 0, 4])?;
     let sums = f::scatter_add(&mut mpc, &rows, &places, 5)?;
     let sums = f::reveal(&mut mpc, &sums)?;
     let mut wanted = vec![0.0; 20];
@@ -422,7 +425,7 @@ fn rows_at_secret_places_are_those_of_numpy() -> Result<()> {
     }
     assert_eq!(sums, wanted);
     // Integers of one axis too.
-    let whole = integers(&mut mpc, &[6], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    let whole = integers(&mut mpc, &[6], &[1, 2, 3, 4, 5, 6])?;
     let sums = f::scatter_add(&mut mpc, &whole, &places, 5)?;
     assert_eq!((sums.frac(), f::reveal(&mut mpc, &sums)?), (0, vec![7.0, 4.0, 0.0, 0.0, 10.0]));
 

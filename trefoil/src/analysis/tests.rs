@@ -1,3 +1,5 @@
+//! Analyses are planned by their shapes, go on after any step, and are refused with a reason.
+
 use std::collections::BTreeMap;
 
 use mpc_core::Plaintext;

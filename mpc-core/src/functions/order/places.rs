@@ -50,7 +50,8 @@ pub fn gather_at<P: Protocol>(
 /// Exact, for places from 0 to `count` less 1.
 ///
 /// # Cost
-/// As [`gather_at`] of an axis of `count` numbers.
+/// As [`gather_at`] of an axis of `count` numbers, but for the result's words. With replicated sharing and 16 of them: 6 rounds
+/// and 3504 bits for each place in all.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are not as many places as rows, or `count` is 0; [`Error::FracBits`] if places are no integers.
