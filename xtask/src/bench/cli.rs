@@ -95,7 +95,7 @@ pub struct Options {
     /// Parties prove their messages, in the suites `protocols`, `models` and `training`
     #[arg(long)]
     pub checked: bool,
-    /// Run the parties on these hosts, in the suites `protocols`, `models` and `training`: [USER@]HOST[:PORT] of each, a
+    /// Run the parties on these hosts, in the suites `protocols`, `models` and `training`: `[USER@]HOST[:PORT]` of each, a
     /// live dealer the last. They are started over ssh, and this program is copied to them
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
     pub hosts: Vec<String>,
