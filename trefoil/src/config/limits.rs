@@ -60,16 +60,17 @@ pub struct Limits {
 }
 
 impl Default for Limits {
+    /// Together they fit a machine of 24 GiB.
     fn default() -> Self {
         Self {
             upload_mib: 4096,
             activation_mwords: 256,
-            job_memory_mib: 16_384,
-            memory_mib: 8192,
+            job_memory_mib: 10_240,
+            memory_mib: 5120,
             queue: 1024,
             joined_examples: 128,
             clients: 256,
-            cache_mib: 4096,
+            cache_mib: 3072,
             conversations_mib: 1024,
             parts_seconds: 10,
             peer_seconds: 10,

@@ -164,6 +164,8 @@ mod tests {
         };
         // Models may take 20 MiB, and trainings as much again.
         assert_eq!(limits.oversized(150 << 20), None);
+        // What a machine of 24 GiB has for programs.
+        assert_eq!(Limits::default().oversized(24_000 << 20), None);
         let told = limits.oversized(149 << 20).unwrap();
         assert!(told.contains("hold 150 MiB") && told.contains("149 MiB of memory"), "{told}");
     }
