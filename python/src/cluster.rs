@@ -613,16 +613,16 @@ impl Connection {
     /// columns of each tensor.
     fn rows_of(&self, py: Python<'_>, data: Vec<Sets>) -> PyResult<(usize, Vec<RowsOf>)> {
         let data = data.into_iter().map(group_of).collect::<Result<Vec<_>>>()?;
-        let (rows, tensors) = self.with(py, move |client| learn::rows_of(client, &data))?;
+        let found = self.with(py, move |client| learn::rows_of(client, &data))?;
         let column = |column: Column| {
             let width = column.width();
             (column.name, width)
         };
-        let each = tensors.into_iter().map(|tensor| {
+        let each = found.tensors.into_iter().map(|tensor| {
             let columns = tensor.columns.into_iter().map(column).collect();
             (tensor.name, tensor.dims, tensor.fraction_bits, columns)
         });
-        Ok((rows, each.collect()))
+        Ok((found.rows, each.collect()))
     }
 
     /// Begins an analysis that a session has recorded, or finds the one that is this one. Its results have names.

@@ -213,16 +213,23 @@ pub(crate) fn begin(client: &mut Client, run: &Wanted, watch: &dyn Watch) -> Res
     Ok(RunInfo::of(&begun, "ready".to_owned()))
 }
 
-/// The rows that an analysis of these data sets gets: their number, and the tensors of each.
-pub(crate) fn rows_of(client: &mut Client, data: &[Group]) -> Result<(usize, Vec<RowTensor>)> {
-    let (_, sets) = client.used(data)?;
+/// Data sets in the versions that an analysis uses, and the rows that it gets: their number, and the tensors of each.
+pub(crate) struct AnalysedRows {
+    used: Vec<Used>,
+    pub(crate) rows: usize,
+    pub(crate) tensors: Vec<RowTensor>,
+}
+
+/// The rows that an analysis of these data sets gets.
+pub(crate) fn rows_of(client: &mut Client, data: &[Group]) -> Result<AnalysedRows> {
+    let (used, sets) = client.used(data)?;
     let rows = sets.iter().map(|set| set.rows).sum();
     let mut sets = sets.into_iter();
     let first = sets.next().ok_or_else(|| Failure::input("an analysis needs a data set"))?;
     for (other, group) in sets.zip(&data[1..]) {
         other.check_like(&group.names().join("`, `"), &first.tensors)?;
     }
-    Ok((rows, first.tensors))
+    Ok(AnalysedRows { used, rows, tensors: first.tensors })
 }
 
 /// An analysis that a client wants.
@@ -240,10 +247,9 @@ pub(crate) struct Analysed {
 /// Begins an analysis, or finds the one that is this one.
 pub(crate) fn analyse(client: &mut Client, wanted: Analysed, watch: &dyn Watch) -> Result<RunInfo> {
     let Analysed { name, data, steps, results, recipients, replace } = wanted;
-    let (rows, inputs) = rows_of(client, &data)?;
-    let (data, _) = client.used(&data)?;
+    let AnalysedRows { used: data, rows, tensors } = rows_of(client, &data)?;
     let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
-    let inputs = inputs.into_iter().map(|tensor| RowTensor { columns: Vec::new(), ..tensor });
+    let inputs = tensors.into_iter().map(|tensor| RowTensor { columns: Vec::new(), ..tensor });
     let request = AnalysisRequest { inputs: inputs.collect(), rows, steps, results };
     let request =
         serde_json::to_vec(&request).map_err(|cause| Failure::new(Kind::Failed, cause))?;

@@ -206,4 +206,6 @@ def test_an_analysis_is_tried_in_a_local_session_first():
         rows = trefoil.Rows(mpc.secret(age.reshape(4, 1)), mpc.secret(died), columns=["age"], label="died")
         assert len(rows) == 4 and "age" in repr(rows)
         found = {name: float(value.reveal()) for name, value in study(rows).items()}
+        with pytest.raises(InputError, match="2 names of columns for values of shape"):
+            trefoil.Rows(rows.values, columns=["age", "dose"])
     assert found == {"mean": 60.0, "share": 0.5, "both": 160.0}

@@ -49,12 +49,18 @@ class Rows:
 
     def __init__(
         self, values: Secret, target: Secret | None = None, *, columns: Sequence[str] = (), label: str | None = None,
+        _widths: Sequence[int] | None = None,
     ) -> None:
         self.values = values
         self.target = target
         self.columns: list[str] = list(columns)
         self.label = label
-        self._places = {name: (at, at + 1) for at, name in enumerate(self.columns)}
+        # A column of categories is as many numbers as it has codes.
+        widths = [1] * len(self.columns) if _widths is None else list(_widths)
+        if self.columns and (values.ndim != 2 or sum(widths) != values.shape[1]):
+            raise InputError(f"{len(self.columns)} names of columns for values of shape {values.shape}")
+        ends = np.cumsum(widths, dtype=int).tolist()
+        self._places = {name: (end - width, end) for name, width, end in zip(self.columns, widths, ends)}
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -93,30 +99,26 @@ def record(
             if value._mpc is not mpc:
                 raise InputError(f"the analysis returns {name!r}, which is of another session")
         return session, [(name, value._handle) for name, value in results.items()]
-    finally:
-        del mpc
+    except BaseException:
+        session.close(False)
+        raise
 
 
 def _rows(tensors, arrays):
     """Rows of the tensors of data sets, the labels last if there are several."""
-    values, labels = (arrays[0], None) if len(arrays) == 1 else (arrays[0], arrays[-1])
-    rows = Rows(values)
-    at = 0
-    for name, width in tensors[0][3]:
-        rows._places[name] = (at, at + width)
-        rows.columns.append(name)
-        at += width
-    if labels is None:
-        return rows
-    named = tensors[-1][3]
-    rows.label = named[0][0] if len(named) == 1 else tensors[-1][0]
+    # Rows of more axes than one have no columns.
+    places = tensors[0][3] if arrays[0].ndim == 2 else []
+    columns, widths = [name for name, _ in places], [width for _, width in places]
+    if len(arrays) == 1:
+        return Rows(arrays[0], columns=columns, _widths=widths)
+    labels, named = arrays[-1], tensors[-1][3]
+    label = named[0][0] if len(named) == 1 else tensors[-1][0]
     if labels.ndim == 2 and labels.frac_bits == 0:
         # One-hot codes: the class is their sum with public weights, for which nothing is sent.
         labels = (labels * np.arange(labels.shape[1])).sum(axis=1)
     elif labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    rows.target = labels
-    return rows
+    return Rows(arrays[0], labels, columns=columns, label=label, _widths=widths)
 
 
 def _named(results, path=""):

@@ -46,14 +46,14 @@ class _Host:
 
     def __init__(self, party, name):
         self.name = name
-        #: What ssh connects to, without the port of the party.
+        #: The address for ssh, without the port of the party.
         self.target = name
         user, _, place = name.rpartition("@")
         if place.startswith("["):
             self.target = f"{user}@" * bool(user) + place[1:].partition("]")[0]
         elif ":" in place:
             self.target = name.rpartition(":")[0]
-        #: What the other parties connect to.
+        #: The address for the other parties.
         self.address = place
         self.label = f"party {party} on {name}"
         self.process, self.status, self.began = None, None, False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ._errors import InputError
-from ._secret import _BOOL, _INT, Secret
+from ._secret import _BOOL, _DOUBLE, _INT, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from ._session import Mpc
 
 
-def _drawn(mpc, function, shape):
-    params = {"shape": [operator.index(n) for n in shape], "frac": mpc.frac_bits}
-    (handle,) = mpc._session.call(function, [], params)
-    return Secret(mpc, handle, np.dtype(np.float64))
+def _drawn(mpc, function, shape, dtype=_DOUBLE, **params):
+    (handle,) = mpc._session.call(function, [], {"shape": [operator.index(n) for n in shape], **params})
+    return Secret(mpc, handle, dtype)
 
 
 def uniform(mpc: Mpc, shape: Sequence[int]) -> Secret:
@@ -38,7 +37,7 @@ def uniform(mpc: Mpc, shape: Sequence[int]) -> Secret:
     -----
     No party knows them. At 20 fraction bits 2 rounds and 1,408 bits for each number.
     """
-    return _drawn(mpc, "uniform", shape)
+    return _drawn(mpc, "uniform", shape, frac=mpc.frac_bits)
 
 
 def exponential(mpc: Mpc, shape: Sequence[int]) -> Secret:
@@ -58,7 +57,7 @@ def exponential(mpc: Mpc, shape: Sequence[int]) -> Secret:
     -----
     The cost of :func:`uniform` and of a logarithm.
     """
-    return _drawn(mpc, "exponential", shape)
+    return _drawn(mpc, "exponential", shape, frac=mpc.frac_bits)
 
 
 def laplace(mpc: Mpc, shape: Sequence[int]) -> Secret:
@@ -78,7 +77,7 @@ def laplace(mpc: Mpc, shape: Sequence[int]) -> Secret:
     The cost of two :func:`exponential` numbers each. Do not use it as noise for differential privacy, because its tails end and
     it is rounded. Use :func:`gaussian`.
     """
-    return _drawn(mpc, "laplace", shape)
+    return _drawn(mpc, "laplace", shape, frac=mpc.frac_bits)
 
 
 def normal(mpc: Mpc, shape: Sequence[int]) -> Secret:
@@ -99,7 +98,7 @@ def normal(mpc: Mpc, shape: Sequence[int]) -> Secret:
     For two numbers the cost of an exponential number, a square root, a sine, a cosine and two products. No party knows
     any part of them; :func:`gaussian` costs less, and each party knows its own part.
     """
-    return _drawn(mpc, "normal", shape)
+    return _drawn(mpc, "normal", shape, frac=mpc.frac_bits)
 
 
 def bernoulli(p: Secret) -> Secret:
@@ -143,8 +142,7 @@ def coins(mpc: Mpc, shape: Sequence[int], p: float) -> Secret:
     -----
     No party knows them. 8 rounds and 567 bits for each.
     """
-    (handle,) = mpc._session.call("coins", [], {"shape": [operator.index(n) for n in shape], "p": float(p)})
-    return Secret(mpc, handle, _BOOL)
+    return _drawn(mpc, "coins", shape, _BOOL, p=float(p))
 
 
 def dropout(x: Secret, p: float) -> Secret:
@@ -195,9 +193,7 @@ def discrete_laplace(mpc: Mpc, shape: Sequence[int], scale: float) -> Secret:
     2**-64`` for ``k = ceil(log2(46 * scale))``. 8 rounds and ``128 + 878 k`` bits for each. Noise of differential privacy must
     be an integer too: add it to integers, or to real numbers in units of the last place.
     """
-    params = {"shape": [operator.index(n) for n in shape], "scale": float(scale)}
-    (handle,) = mpc._session.call("discrete_laplace", [], params)
-    return Secret(mpc, handle, _INT)
+    return _drawn(mpc, "discrete_laplace", shape, _INT, scale=float(scale))
 
 
 def discrete_normal(mpc: Mpc, shape: Sequence[int], deviation: float) -> Secret:
@@ -221,9 +217,7 @@ def discrete_normal(mpc: Mpc, shape: Sequence[int], deviation: float) -> Secret:
     the exact distribution, in total variation, is at most ``5 m * 2**-64`` for a sum of ``m`` integers: one up to a deviation of
     13, 4 for a thousand, 8 for a million. At deviation 3 16 rounds and 4,473 bits for each.
     """
-    params = {"shape": [operator.index(n) for n in shape], "deviation": float(deviation)}
-    (handle,) = mpc._session.call("discrete_normal", [], params)
-    return Secret(mpc, handle, _INT)
+    return _drawn(mpc, "discrete_normal", shape, _INT, deviation=float(deviation))
 
 
 def weighted_index(weights: Secret) -> Secret:
