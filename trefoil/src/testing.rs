@@ -16,8 +16,8 @@ use bytes::Bytes;
 use net::{Message, Party, Transport};
 
 use crate::{
-    base::{ClusterId, Error, Result},
-    store::Holder,
+    base::{ClusterId, Error, Id, Result, Shares},
+    store::{Content, Holder, NewItem, Readers},
     wire::Channel,
 };
 
@@ -34,6 +34,17 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 /// A party of the cluster that all tests of stores are in.
 pub(crate) fn holder(party: usize) -> Holder {
     Holder { cluster: ClusterId::of_key(b"a key"), party }
+}
+
+/// A version of alice's that everyone may use, with a plan and shares of this content.
+pub(crate) fn new_item<'a>(
+    (name, version): (&'a str, Id),
+    content: &'a Content,
+    plan: &'a [u8],
+    shares: &'a Shares,
+) -> NewItem<'a> {
+    let (owner, readers) = ("alice", &Readers::Everyone);
+    NewItem { name, version, content, owner, readers, plan, shares, streams: &[], tokenizer: b"" }
 }
 
 /// Both ends of a connection within this process.

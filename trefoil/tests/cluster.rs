@@ -105,11 +105,11 @@ fn servers_on_a_cpu_and_on_a_device_work_together() {
     assert!(refused.err.contains("`engine = \"cuda:7\"` of party 0"), "{}", refused.err);
 }
 
-#[test]
-fn servers_spare_rounds_where_all_three_operators_say_so() {
-    let mut cluster = Cluster::make("profile", "alice");
+/// Servers of this profile, a picture's file, and what `model put` and `infer --profile` say of it.
+fn answered_with(name: &str, profile: &str) -> (Cluster, String, [Value; 2]) {
+    let mut cluster = Cluster::make(name, "alice");
     for party in 0..3 {
-        cluster.set(party, "profile", "slow-links");
+        cluster.set(party, "profile", profile);
         cluster.start_party(party);
     }
     cluster.wait_until_up("alice");
@@ -118,6 +118,12 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
     let arguments =
         ["infer", "--model", "digits", "--profile", "--scale", "0.0625", "--label", "65", &path];
     let report = cluster.json("alice", &arguments);
+    (cluster, path, [put, report])
+}
+
+#[test]
+fn servers_spare_rounds_where_all_three_operators_say_so() {
+    let (mut cluster, path, [put, report]) = answered_with("profile", "slow-links");
     let dry =
         ["infer", "--model", "digits", "--dry-run", "--scale", "0.0625", "--label", "65", &path];
     let foretold = cluster.json("alice", &dry);
@@ -145,17 +151,7 @@ fn servers_spare_rounds_where_all_three_operators_say_so() {
 
 #[test]
 fn servers_choose_a_profile_by_their_links_where_all_three_operators_say_so() {
-    let mut cluster = Cluster::make("auto", "alice");
-    for party in 0..3 {
-        cluster.set(party, "profile", "auto");
-        cluster.start_party(party);
-    }
-    cluster.wait_until_up("alice");
-    let put = cluster.json("alice", &["model", "put", "digits", DIGITS]);
-    let path = image(&cluster, 1);
-    let arguments =
-        ["infer", "--model", "digits", "--profile", "--scale", "0.0625", "--label", "65", &path];
-    let report = cluster.json("alice", &arguments);
+    let (mut cluster, _, [put, report]) = answered_with("auto", "auto");
     for what in ["bytes", "rounds", "profile"] {
         assert_eq!(report["predicted"][what], put["predicted"][what]);
         assert_eq!(report["cost"][what], put["predicted"][what]);

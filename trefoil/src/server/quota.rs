@@ -271,8 +271,8 @@ mod tests {
     use super::*;
     use crate::{
         base::Id,
-        store::{Content, NewItem, Readers, Worker},
-        testing::{folder, holder},
+        store::{Content, NewItem, Worker},
+        testing::{folder, holder, new_item},
     };
 
     /// Quotas of a server that has its store to itself.
@@ -383,21 +383,10 @@ mod tests {
         let quotas = Quotas::new(1, limits, store.ledger());
         let keep = |name: &str, bytes: usize| {
             let version = Id::random().unwrap();
-            let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
-            let (owner, readers, shares) = ("a", &Readers::Everyone, &Vec::new());
-            let (plan, tokenizer) = (&vec![0; bytes][..], &b""[..]);
-            let item = NewItem {
-                name,
-                version,
-                content,
-                owner,
-                readers,
-                plan,
-                shares,
-                streams: &[],
-                tokenizer,
-            };
-            store.stage(&item).unwrap();
+            let content = Content::Model { about: Box::default(), ranges: Vec::new() };
+            let (plan, shares) = (vec![0; bytes], Vec::new());
+            let item = new_item((name, version), &content, &plan, &shares);
+            store.stage(&NewItem { owner: "a", ..item }).unwrap();
             store.commit(name, version).unwrap();
         };
         let check =

@@ -37,7 +37,7 @@ use crate::{
         import::{Imported, plan},
     },
     store::{Content, Readers},
-    testing::{connection, folder, holder},
+    testing::{connection, folder, holder, new_item},
     wire::{Channel, JobState, Place, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
 };
 
@@ -749,22 +749,8 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
     let held = held(&model.weights().unwrap());
     let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
     let stage = |party: usize, store: &Store, name: &str, version: Id| {
-        let content = &Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
-        let (owner, readers) = ("alice", &Readers::Everyone);
-        let (plan, shares) = (plan.as_slice(), &held[party]);
-        let tokenizer = b"";
-        let new = crate::store::NewItem {
-            name,
-            version,
-            content,
-            owner,
-            readers,
-            plan,
-            shares,
-            streams: &[],
-            tokenizer,
-        };
-        store.stage(&new).unwrap();
+        let content = Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
+        store.stage(&new_item((name, version), &content, &plan, &held[party])).unwrap();
     };
     let world = World::with_stores(&Limits::default(), |party, store| {
         // All had staged `whole`, and it was current at one when the power failed.

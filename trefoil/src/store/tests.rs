@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     base::{ClusterId, files::files_in},
     model::{About, Range},
-    testing::{folder, holder},
+    testing::{folder, holder, new_item},
 };
 
 fn shares(value: u64) -> Shares {
@@ -24,19 +24,9 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
     let ranges = vec![Some(Range { low: -1.0, high: 0.1 }), None];
     let content = Content::Model { about: Box::default(), ranges };
     let shares = shares(value);
-    store
-        .stage(&NewItem {
-            name,
-            version,
-            content: &content,
-            owner: "alice",
-            readers: &Readers::Named(vec!["bob".to_owned()]),
-            plan: b"{}",
-            shares: &shares,
-            streams: &[],
-            tokenizer: b"{}",
-        })
-        .unwrap();
+    let readers = &Readers::Named(vec!["bob".to_owned()]);
+    let item = new_item((name, version), &content, b"{}", &shares);
+    store.stage(&NewItem { readers, tokenizer: b"{}", ..item }).unwrap();
 }
 
 /// The current version, as a server reads it.
@@ -228,12 +218,9 @@ fn of_components_that_are_streams_the_keys_are_kept() {
         let shares = &sharing.accept(party, parcel, &shapes).unwrap();
         let store = Store::open(&folder("store"), holder(party), None).unwrap();
         let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
-        let (name, version, owner) = ("m", Id::random().unwrap(), "alice");
-        let (readers, plan, tokenizer) = (&Readers::Everyone, &b"{}"[..], &b""[..]);
-        let streams = &streams;
-        let item =
-            NewItem { name, version, content, owner, readers, plan, shares, streams, tokenizer };
-        store.stage(&item).unwrap();
+        let version = Id::random().unwrap();
+        let item = new_item(("m", version), content, b"{}", shares);
+        store.stage(&NewItem { streams: &streams, ..item }).unwrap();
         let manifest = store.commit("m", version).unwrap();
         assert_eq!(&store.shares("m", &manifest).unwrap(), shares, "party {party}");
         let most = if party == 0 { 500 } else { 8 * 400 + 500 };
@@ -247,22 +234,8 @@ fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_as
     let store = Store::open(&root, holder(0), None).unwrap();
     let id = Id::random().unwrap();
     let about = About { labels: vec!["cat".to_owned(), "dog".to_owned()], ..About::default() };
-    let (owner, readers, shares) = ("alice", &Readers::Everyone, &shares(1));
-    let (name, version, plan, tokenizer) = ("m", id, &b"{}"[..], &b""[..]);
-    let content = &Content::Model { about: Box::new(about), ranges: Vec::new() };
-    store
-        .stage(&NewItem {
-            name,
-            version,
-            content,
-            owner,
-            readers,
-            plan,
-            shares,
-            streams: &[],
-            tokenizer,
-        })
-        .unwrap();
+    let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
+    store.stage(&new_item(("m", id), &content, b"{}", &shares(1))).unwrap();
     store.commit("m", id).unwrap();
     let read = || store.entry("m").usable("m");
     assert!(read().unwrap().model().unwrap().0.labels.is_empty());

@@ -198,20 +198,8 @@ fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
                 }
             }
             let content =
-                &Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
-            let (owner, readers, plan, shares) = ("alice", &Readers::Everyone, &plan[..], &shares);
-            let new = crate::store::NewItem {
-                name,
-                version,
-                content,
-                owner,
-                readers,
-                plan,
-                shares,
-                streams: &[],
-                tokenizer: b"",
-            };
-            store.stage(&new).unwrap();
+                Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
+            store.stage(&new_item((name, version), &content, &plan, &shares)).unwrap();
             store.commit(name, version).unwrap();
         }
     });
