@@ -117,7 +117,7 @@ impl<E: Engine> Dealt<E> {
         Ok(value)
     }
 
-    /// Whether words are below the lower end, and whether they are not below the upper one. Comparisons ignore low bits.
+    /// Bits for the words below the lower end, and for those not below the upper one. Comparisons ignore low bits.
     fn beyond(&mut self, x: &Share<E::Tensor>, width: u32, ends: Ends) -> Result<[BitShare; 2]> {
         let Ends { at: [from, to], slack, .. } = ends;
         let reach = |end: i64| 65 - (end.unsigned_abs() + (1 << slack)).leading_zeros();

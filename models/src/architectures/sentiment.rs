@@ -12,7 +12,7 @@ pub const SENTIMENT_WORDS: usize = 519_820;
 /// Numbers of a word's embedding.
 const WIDTH: usize = 32;
 
-/// Whether a review is positive: from how often each word is in it, `[N, words]`, to the sum of the words' embeddings and a
+/// Says whether a review is positive: from how often each word is in it, `[N, words]`, to the sum of the words' embeddings and a
 /// linear layer's two scores, `[N, 2]`. Counts stay secret, so every row of the table is multiplied.
 ///
 /// # Errors

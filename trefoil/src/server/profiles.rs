@@ -50,7 +50,7 @@ pub(super) struct Links {
     bytes_per_second: u64,
 }
 
-/// What the servers compare when they meet.
+/// The message that servers compare when they meet.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Meeting {
@@ -164,7 +164,7 @@ impl Core {
         Ok(chosen)
     }
 
-    /// What the status says of the profile: the links, where it is chosen by them.
+    /// The profile as the status shows it: with the links, if they choose it.
     pub(super) fn profile_line(&self) -> String {
         let Some(profiles) = self.profiles.get() else {
             return self.computing.settings.profile.to_string();

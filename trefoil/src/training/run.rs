@@ -18,7 +18,7 @@ const SETS: usize = 256;
 pub struct RunSpec {
     /// The data sets, each with its place among the rows of those before it.
     pub data: Vec<Used>,
-    /// What is done with them.
+    /// The training or the analysis.
     pub task: Task,
     /// The steps after which weights or results, and metrics, leave the servers.
     pub openings: Openings,
@@ -27,7 +27,7 @@ pub struct RunSpec {
     pub recipients: Vec<String>,
 }
 
-/// What a run does with its data.
+/// The task of a run on its data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
@@ -115,7 +115,7 @@ pub enum Decision {
 }
 
 impl Task {
-    /// What leaves once it is done, in a word.
+    /// The name of the numbers that leave once it is done.
     #[must_use]
     pub fn leaves(&self) -> &'static str {
         match self {

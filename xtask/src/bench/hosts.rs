@@ -34,7 +34,7 @@ const ALIVE: &str = ".";
 /// The options that ssh gets: no questions, and no longer wait for a connection than for a sign of life.
 const OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=4"];
 
-/// Where this program is kept at a host, below the home directory.
+/// The folder of this program at a host, below the home directory.
 const FOLDER: &str = ".cache/trefoil-bench";
 
 /// The hosts of a measurement, which have this program.
@@ -50,13 +50,13 @@ pub(super) struct Hosts {
 struct Host {
     /// `[USER@]HOST[:PORT]`, as given.
     name: String,
-    /// What ssh connects to.
+    /// The address for ssh.
     target: String,
-    /// What the other parties connect to.
+    /// The address for the other parties.
     address: String,
 }
 
-/// What comes from a host: a line, or the end of ssh.
+/// News of a host: a line, or the end of ssh.
 type Event = (usize, Option<String>);
 
 impl Hosts {

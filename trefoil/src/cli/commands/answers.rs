@@ -132,7 +132,7 @@ pub(super) fn mean_error(answers: &[Answer]) -> Option<f64> {
     (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
 }
 
-/// The answers as a table, and what they say together.
+/// The answers as a table, and the sums over all of them.
 pub(super) fn text(answers: &[Answer], about: &About) -> String {
     [vec![rows(answers, about)], together(answers, about)].concat().join("\n")
 }
@@ -151,7 +151,7 @@ pub(super) fn further(answers: &[Answer], about: &About) -> String {
     table.split_once('\n').map_or_else(String::new, |(_heading, rows)| rows.to_owned())
 }
 
-/// What all answers say together, each a line.
+/// The sums over all answers, each a line.
 pub(super) fn together(answers: &[Answer], about: &About) -> Vec<String> {
     let mut lines = Vec::new();
     if matches!(Kind::of(about), Kind::Numbers) && about.outputs.first().is_some_and(is_long) {
