@@ -351,6 +351,7 @@ fn run() -> Run {
         fingerprint: Digest::of(&[b"run"]),
         approved: vec!["alice".to_owned()],
         stopped: false,
+        diverged: false,
         step: 22,
         sums_from: Some(20),
     }

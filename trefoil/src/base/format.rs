@@ -36,6 +36,16 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The one of these names that is most like another, if one is enough like it to have been meant; letters' cases do not
+/// count.
+#[must_use]
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let likeness = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name);
+    let each = names.map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.85);
+    each.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)
+}
+
 /// Text from elsewhere on one line, without characters that command a terminal: names, labels and servers' texts are
 /// shown literally.
 #[must_use]

@@ -12,7 +12,7 @@ use std::{
 use super::{Client, NewRun, Total, Watch, agree_on_item};
 use crate::{
     base::{Digest, Error, Result},
-    training::{DataSet, Group, Position, Used, Work, together},
+    training::{DataSet, Group, Halt, Position, Used, Work, together},
     wire::{DataState, RunState},
 };
 
@@ -192,8 +192,12 @@ impl Driven {
             None => client.insert(connect()?),
         };
         let answer = connected.train(&self.name, self.fingerprint, from, steps, keep, watch)?;
-        let metrics = self.work.decode_metrics(&answer.outputs, from + steps)?;
-        Ok((metrics, Total::of(&answer.costs)))
+        let metrics = self.work.decode_metrics(&answer.outputs, from + steps);
+        if matches!(metrics, Err(Error::Diverged { .. })) {
+            // The guard tells nobody but this client. A server that does not hear it now hears it of the others.
+            drop(connected.halt(&self.name, Halt::Diverge));
+        }
+        Ok((metrics?, Total::of(&answer.costs)))
     }
 
     /// The run's state at the servers, if all can be asked and have the same.

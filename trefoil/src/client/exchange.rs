@@ -106,6 +106,10 @@ pub(super) fn outcome(
 ) -> Result<Reply> {
     loop {
         match hear(channel, silence)? {
+            // What the servers say of one of them names it already.
+            Reply::Failed { reason } if reason.starts_with("party ") => {
+                return Err(Error::refused("servers", reason));
+            }
             Reply::Failed { reason } => return Err(Error::refused(name_of(party), reason)),
             Reply::Cheated { suspects, step } => {
                 return Err(Error::Cheated(vec![Accusation { by: party, suspects, step }]));

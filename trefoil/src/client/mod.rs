@@ -35,6 +35,7 @@ use crate::{
     base::{Digest, Error, Id, Result},
     model::{About, LARGEST_TOKENIZER, Range, weight_sharing},
     store::Readers,
+    tapes::TapeState,
     wire::{
         Channel, Cost, JobState, ModelState, Pace, Place, PublicModel, Reply, Request, Status,
         receive_bytes, say, send_bytes, send_parcel,
@@ -245,6 +246,23 @@ impl Client {
             other => Err(unexpected(&other)),
         };
         self.in_any_cell(|client| client.all(describe))
+    }
+
+    /// The answers that are left of a model on tapes with room for this many examples in each, at the server with the
+    /// fewest. None if no answer comes from tapes.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the server that does not answer.
+    pub fn answers_on_tapes(&mut self, model: &str, examples: usize) -> Result<Option<u64>> {
+        let states = self.all(|_, channel, silence, _| status(channel, silence))?;
+        if states.iter().all(|state| state.tapes.is_empty()) {
+            return Ok(None);
+        }
+        let fits = |tape: &&TapeState| {
+            tape.model.as_deref() == Some(model) && tape.examples >= examples as u64
+        };
+        let left = |state: &Status| state.tapes.iter().filter(fits).map(|tape| tape.left).sum();
+        Ok(states.iter().map(left).min())
     }
 
     /// This client's jobs at each server.

@@ -8,7 +8,7 @@ use ring_arith::EngineTensor;
 
 use super::{Core, audit::Event};
 use crate::{
-    base::{Digest, Error, Id, Result, Shares, check::check_name},
+    base::{Digest, Error, Id, Result, Shares, check::check_name, format::nearest},
     store::{Content, Entry, Manifest, Readers},
     training::{Decision, Halt, Used},
 };
@@ -64,13 +64,11 @@ impl Core {
 
     /// A remark on the name that was probably meant, of those that the client may see.
     fn near(&self, client: &str, name: &str) -> String {
-        let likeness = |known: &String| strsim::jaro_winkler(known, name);
         let seen = |known: &String| {
             self.store.entry(known).manifest().is_some_and(|manifest| sees(client, manifest))
         };
-        let names = self.store.names().unwrap_or_default().into_iter();
-        let near = names.filter(|known| likeness(known) > 0.85 && seen(known));
-        near.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        let names = self.store.names().unwrap_or_default();
+        nearest(name, names.iter().filter(|known| seen(known)).map(String::as_str))
             .map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
     }
 
@@ -215,6 +213,7 @@ impl Core {
         let manifest = self.own_run(client, name, fingerprint)?;
         let run = manifest.run()?;
         check_consent(&manifest)?;
+        check_range(&manifest)?;
         if run.stopped {
             let reason = format!("it is stopped; `trefoil run resume {name}` resumes it");
             return Err(Error::refused(format_args!("run `{name}`"), reason));
@@ -232,7 +231,7 @@ impl Core {
         decision: Decision,
     ) -> Result<()> {
         match decision {
-            Decision::Resume => self.own_run(client, name, fingerprint).map(drop),
+            Decision::Resume => check_range(&self.own_run(client, name, fingerprint)?),
             Decision::Approve => uses_data_of(client, &self.this_run(client, name, fingerprint)?),
         }
     }
@@ -249,6 +248,10 @@ impl Core {
             Halt::Stop => {
                 self.own_run(client, name, fingerprint)?;
                 format!("client {client} has stopped it")
+            }
+            Halt::Diverge => {
+                self.own_run(client, name, fingerprint)?;
+                format!("client {client} has found that it diverged")
             }
         };
         self.store.halt(name, client, halt)?;
@@ -295,9 +298,20 @@ fn check_consent(manifest: &Manifest) -> Result<()> {
     Err(Error::refused(format_args!("run `{name}`"), reason))
 }
 
+/// Refuses a run whose owner has found that its numbers left their range: they cannot be right.
+fn check_range(manifest: &Manifest) -> Result<()> {
+    if !manifest.run()?.diverged {
+        return Ok(());
+    }
+    let reason = "it has diverged: its numbers left the range in which they are right; begin another with a smaller rate \
+                  (`--replace`, in Python replace=True), or remove it with `trefoil run remove`";
+    Err(Error::refused(format_args!("run `{}`", manifest.name), reason))
+}
+
 /// A run of which the weights may leave after a step, as agreed with the owners of its data.
 fn opens(manifest: Manifest, step: u32) -> Result<Manifest> {
     check_consent(&manifest)?;
+    check_range(&manifest)?;
     let run = manifest.run()?;
     let refused =
         |reason: String| Err(Error::refused(format_args!("run `{}`", manifest.name), reason));

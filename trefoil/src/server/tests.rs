@@ -2,6 +2,7 @@
 
 mod analyses;
 mod conversations;
+mod diverging;
 mod joins;
 mod learning;
 mod meetings;

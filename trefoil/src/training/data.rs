@@ -211,7 +211,7 @@ impl DataSet {
             all.iter().map(|one| format!("{one} ({} bits)", one.fraction_bits)).collect::<Vec<_>>()
         };
         let (found, wanted) = (shown(&self.tensors).join(", "), shown(tensors).join(", "));
-        let reason = format!("a row of it has {found}, and the training takes {wanted}");
+        let reason = format!("a row of it has {found}, and {wanted} are wanted");
         Err(Error::refused(format_args!("data set `{name}`"), reason))
     }
 }

@@ -97,6 +97,9 @@ pub struct Run {
     /// True if its owner has stopped it.
     #[serde(default)]
     pub stopped: bool,
+    /// True if its owner has found that its numbers left the range in which they are right.
+    #[serde(default)]
+    pub diverged: bool,
     /// Steps that are done.
     pub step: u32,
     /// The first step whose metrics are in the sums that are kept beside the state, if any are.
@@ -144,6 +147,9 @@ pub enum Halt {
     Withdraw,
     /// The run's owner: it rests until it is resumed.
     Stop,
+    /// The run's owner, to whom its guard has told it: its numbers have left their range, so it goes no further and no
+    /// model is made of it.
+    Diverge,
 }
 
 impl Halt {
@@ -153,6 +159,7 @@ impl Halt {
         match self {
             Self::Withdraw => "withdraw",
             Self::Stop => "stop",
+            Self::Diverge => "diverge",
         }
     }
 }
@@ -268,6 +275,7 @@ impl Run {
             fingerprint,
             approved: Vec::new(),
             stopped: false,
+            diverged: false,
             step: 0,
             sums_from: None,
         })
@@ -306,27 +314,30 @@ impl Run {
         match halt {
             Halt::Withdraw => self.approved.retain(|known| known != client),
             Halt::Stop => self.stopped = true,
+            Halt::Diverge => self.diverged = true,
         }
     }
 
     /// Takes over what was decided about another version of the same run. Returns true if that changes anything.
     pub fn take_decisions(&mut self, from: &Self) -> bool {
-        let same = (&self.approved, self.stopped) == (&from.approved, from.stopped);
+        let same = (&self.approved, self.stopped, self.diverged)
+            == (&from.approved, from.stopped, from.diverged);
         if same || self.fingerprint != from.fingerprint {
             return false;
         }
         self.approved.clone_from(&from.approved);
-        self.stopped = from.stopped;
+        (self.stopped, self.diverged) = (from.stopped, from.diverged);
         true
     }
 
     /// Keeps only the decisions that another server has as well: clients that have consented at both, and that the
-    /// run is stopped if it is at either. Returns true if both are otherwise the same.
+    /// run is stopped or has diverged if it is so at either. Returns true if both are otherwise the same.
     pub fn agree(&mut self, other: &Self) -> bool {
         self.approved.retain(|client| other.approved.contains(client));
         self.stopped |= other.stopped;
-        let (approved, stopped) = (self.approved.clone(), self.stopped);
-        *self == Self { approved, stopped, ..other.clone() }
+        self.diverged |= other.diverged;
+        let (approved, stopped, diverged) = (self.approved.clone(), self.stopped, self.diverged);
+        *self == Self { approved, stopped, diverged, ..other.clone() }
     }
 
     /// Owners of data that have not consented. The run's owner has, by making it.

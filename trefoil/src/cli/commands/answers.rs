@@ -134,20 +134,19 @@ pub(super) fn mean_error(answers: &[Answer]) -> Option<f64> {
 
 /// The answers as a table, and the sums over all of them.
 pub(super) fn text(answers: &[Answer], about: &About) -> String {
-    [vec![rows(answers, about)], together(answers, about)].concat().join("\n")
+    [vec![rows(answers, about, 0)], together(answers, about)].concat().join("\n")
 }
 
-/// The answers as a table.
-pub(super) fn rows(answers: &[Answer], about: &About) -> String {
+/// The answers as a table, in which names of examples take at least this many letters.
+pub(super) fn rows(answers: &[Answer], about: &About, widest: usize) -> String {
     match Kind::of(about) {
-        Kind::Numbers => numbers(answers, about),
-        kind => classes(answers, kind, about),
+        Kind::Numbers => numbers(answers, about, widest),
+        kind => classes(answers, kind, about, widest),
     }
 }
 
-/// Further answers as lines of a table that has begun.
-pub(super) fn further(answers: &[Answer], about: &About) -> String {
-    let table = rows(answers, about);
+/// The lines of a table that follow its heading.
+pub(super) fn without_heading(table: &str) -> String {
     table.split_once('\n').map_or_else(String::new, |(_heading, rows)| rows.to_owned())
 }
 
@@ -175,7 +174,7 @@ fn judged(answers: &[Answer]) -> bool {
     answers.iter().any(|answer| answer.truth.is_some())
 }
 
-fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
+fn classes(answers: &[Answer], kind: Kind, about: &About, widest: usize) -> String {
     let judged = judged(answers);
     let name = |class: usize| about.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
     let mut heading = vec![about.example(), "class"];
@@ -184,8 +183,8 @@ fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
     let mut rows = Vec::new();
     for answer in answers {
         for (place, class) in answer.top.iter().enumerate() {
-            let source = if place == 0 { answer.example.clone() } else { String::new() };
-            let mut row = vec![source, name(class.class)];
+            let source = if place == 0 { answer.example.as_str() } else { "" };
+            let mut row = vec![format!("{source:widest$}"), name(class.class)];
             row.extend(class.score.map(|score| format!("{score:.4}")));
             if judged && place == 0 {
                 row.push(answer.truth.map_or_else(String::new, |truth| name(truth as usize)));
@@ -197,7 +196,7 @@ fn classes(answers: &[Answer], kind: Kind, about: &About) -> String {
 }
 
 /// The numbers of the first output if there are few, else between which they lie.
-fn numbers(answers: &[Answer], about: &About) -> String {
+fn numbers(answers: &[Answer], about: &About, widest: usize) -> String {
     let Some(output) = about.outputs.first() else { return String::new() };
     let many = is_long(output);
     let shown = output.to_string();
@@ -213,7 +212,8 @@ fn numbers(answers: &[Answer], about: &About) -> String {
             each.join(" ")
         };
         let truth = answer.truth.map_or_else(String::new, |truth| number(truth, output));
-        [vec![answer.example.clone(), cell], if judged { vec![truth] } else { vec![] }].concat()
+        let source = format!("{:widest$}", answer.example);
+        [vec![source, cell], if judged { vec![truth] } else { vec![] }].concat()
     };
     let rows: Vec<_> = answers.iter().map(row).collect();
     let heading = [about.example(), &shown, "truth"];

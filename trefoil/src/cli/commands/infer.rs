@@ -71,12 +71,23 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         return output.result(&report, || predicted.line());
     }
     let images = &inputs[0];
+    if batches.len() > 1
+        && let Some(left) = client.answers_on_tapes(&arguments.model, size.min(images.len()))?
+        && left < batches.len() as u64
+    {
+        output.remark(format!(
+            "the servers' tapes have {left} answers left for this model, and this takes up to {}",
+            batches.len()
+        ))?;
+    }
     let progress = output.progress("waiting for the servers");
     let mut cost: Option<Total> = None;
     let mut answers = Vec::new();
     let mut ended = Ok(());
+    let mut done = 0;
     // Answers of several jobs are printed as they come.
     let pieces = batches.len() > 1 && output.is_for_people();
+    let widest = images.iter().map(|image| image.source.chars().count()).max().unwrap_or(0);
     for (index, (chunk, inputs)) in images.chunks(size).zip(&batches).enumerate() {
         if batches.len() > 1 {
             progress.job(index, batches.len());
@@ -93,6 +104,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
             }
             Err(error) => return Err(error),
         };
+        done += 1;
         match &mut cost {
             Some(sum) => sum.add(&total),
             None => cost = Some(total),
@@ -103,8 +115,9 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         }
         if pieces {
             let new = &answers[answers.len() - chunk.len()..];
-            let rows = if index == 0 { answers::rows } else { answers::further };
-            progress.aside(|| output.piece(&(rows(new, &about) + "\n")))?;
+            let rows = answers::rows(new, &about, widest);
+            let rows = if index == 0 { rows } else { answers::without_heading(&rows) };
+            progress.aside(|| output.piece(&(rows + "\n")))?;
         }
     }
     drop(progress);
@@ -135,8 +148,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
         let (first, names) = (&first.name, names.join(", "));
         output.remark(format!("this is output {first}; --json prints {names} too"))?;
     }
-    let (examples, jobs) =
-        (count(report.answers.len(), about.example()), count(batches.len(), "job"));
+    let (examples, jobs) = (count(report.answers.len(), about.example()), count(done, "job"));
     output.remark(format!("{examples} in {jobs}: {}", report.cost.line()))?;
     if arguments.profile {
         output.remark(format!("\n{}", report.cost.layer_table(report.predicted.as_ref())))?;

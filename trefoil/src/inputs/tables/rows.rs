@@ -2,7 +2,10 @@
 
 use models::data::{Table, TableFormat};
 
-use crate::model::{Column, shown};
+use crate::{
+    base::format::nearest,
+    model::{Column, shown},
+};
 
 /// Rows from which a first column that counts them is taken for an index, and not for values.
 const COUNTED: usize = 3;
@@ -310,11 +313,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// A remark on the name that was probably meant.
 fn near(name: &str, names: &[String]) -> String {
-    let likeness =
-        |known: &String| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
-    let nearest = names.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    nearest
-        .filter(|known| likeness(known) > 0.85)
+    nearest(name, names.iter().map(String::as_str))
         .map_or_else(String::new, |known| format!(", but `{}`: did you mean that?", shown(known)))
 }
 

@@ -97,6 +97,7 @@ fn progress(state: &RunState) -> String {
     let missing = state.run.missing(&state.owner);
     let (step, all) = (state.run.step, state.run.steps);
     match missing.is_empty() {
+        _ if state.run.diverged => format!("diverged, and rests after step {step} of {all}"),
         _ if step == all => format!("finished after step {all}"),
         _ if state.run.stopped => format!("stopped after step {step} of {all}"),
         true => format!("kept after step {step} of {all}"),
