@@ -75,8 +75,12 @@ pub(crate) struct JobLine<'a> {
     pub examples: Option<u64>,
     /// Bytes of shares that its client sent to this server.
     pub received_bytes: u64,
-    /// Bytes that the job sent from here to the other servers.
+    /// The number of jobs that ran as one with it, itself among them, if there were others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joined: Option<usize>,
+    /// Bytes that the job sent from here to the other servers: of jobs that ran as one, each has its part by examples.
     pub sent_bytes: u64,
+    /// Rounds that it took, the same for all that ran as one.
     pub rounds: u32,
     /// Seconds that it ran.
     pub seconds: f64,

@@ -46,6 +46,7 @@ use ring_arith::Engine;
 
 use audit::{Audit, Event, JobLine};
 use cache::Programs;
+use jobs::Part;
 use observe::{Metrics, Outcome as Ended};
 use profiles::Profiles;
 use queue::{Follower, Full, Leader};
@@ -452,12 +453,12 @@ impl Core {
         for (id, reason) in lost {
             let job = self.state().jobs.remove(&id);
             if let Some(job) = job {
-                self.finish(id, job, Duration::ZERO, Err(reason.into()));
+                self.finish(id, job, Part::WHOLE, Duration::ZERO, Err(reason.into()));
             }
         }
     }
 
-    fn finish(&self, id: Id, job: Job, took: Duration, outcome: Outcome) {
+    fn finish(&self, id: Id, job: Job, part: Part, took: Duration, outcome: Outcome) {
         let (kind, name) = job.work.name();
         let (ended, cost) = match &outcome {
             Ok(Output::Answer(_, cost)) => (Ended::Done, Some(&**cost)),
@@ -472,13 +473,15 @@ impl Core {
             job: id,
             examples: job.work.examples(),
             received_bytes: job.received,
-            sent_bytes: cost.map_or(0, |cost| cost.bytes),
+            joined: (part.jobs > 1).then_some(part.jobs),
+            sent_bytes: cost.map_or(0, |cost| part.of(cost.bytes)),
             rounds: cost.map_or(0, |cost| cost.rounds),
             seconds: took.as_secs_f64(),
             outcome: ended.name(),
             reason: outcome.as_ref().err().map(|failure| failure.reason.as_str()),
         }));
-        self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), cost);
+        let taken = cost.map(|cost| (part.of(cost.bytes), part.is_first().then_some(cost.rounds)));
+        self.metrics.ended(kind, name, &job.client, ended, took.as_secs_f64(), taken);
         let mut state = self.state();
         *(if outcome.is_ok() { &mut state.done } else { &mut state.failed }) += 1;
         let (done, failed) = state.ended.entry(job.client.clone()).or_default();

@@ -16,7 +16,7 @@ use cluster_protocols::with_protocol;
 use super::{
     Core, Ending, Failure, Job, Phase, Queue, Running, Server,
     control::{listen, reconcile, strange, tell},
-    jobs::{Train, Work},
+    jobs::{Part, Train, Work},
     queue::{Answer, Leader, Turn},
     worker::Worker,
 };
@@ -272,10 +272,16 @@ impl Core {
             match ended.0 {
                 Ok(None) => {}
                 Ok(Some(outcomes)) => {
-                    for ((id, job), outcome) in jobs.into_iter().zip(outcomes) {
+                    let parts = Part::of_all(
+                        &jobs
+                            .iter()
+                            .map(|(_, job)| job.work.examples().unwrap_or(1))
+                            .collect::<Vec<_>>(),
+                    );
+                    for (((id, job), outcome), part) in jobs.into_iter().zip(outcomes).zip(parts) {
                         let cancelled = cancelled.remove(&id);
                         let outcome = cancelled.map_or(outcome, |reason| Err(reason.into()));
-                        self.end_job(job, id, began.elapsed(), Ok(outcome))?;
+                        self.end_job(job, id, part, began.elapsed(), Ok(outcome))?;
                     }
                     return Ok(());
                 }
@@ -297,7 +303,7 @@ impl Core {
                 Ok(None) => Err(Error::Internal("a job without an end".to_owned())),
                 Err(error) => Err(error),
             };
-            if let Err(error) = self.end_job(job, id, began.elapsed(), outcome) {
+            if let Err(error) = self.end_job(job, id, Part::WHOLE, began.elapsed(), outcome) {
                 return self.end_all(jobs.collect(), error);
             }
         }
@@ -347,7 +353,13 @@ impl Core {
         let reason = error.to_string();
         for (id, job) in jobs {
             // The session's error is the one that there was first.
-            let _ = self.end_job(job, id, Duration::ZERO, Err(Error::Internal(reason.clone())));
+            let _ = self.end_job(
+                job,
+                id,
+                Part::WHOLE,
+                Duration::ZERO,
+                Err(Error::Internal(reason.clone())),
+            );
         }
         Err(error)
     }
@@ -356,6 +368,7 @@ impl Core {
         &self,
         job: Job,
         id: Id,
+        part: Part,
         took: Duration,
         ended: Result<super::Outcome>,
     ) -> Result<()> {
@@ -374,7 +387,7 @@ impl Core {
                 tracing::warn!(%id, client = job.client, reason, "job failed");
             }
         }
-        self.finish(id, job, took, outcome);
+        self.finish(id, job, part, took, outcome);
         session
     }
 }

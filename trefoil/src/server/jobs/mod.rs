@@ -34,6 +34,46 @@ pub(super) enum Work {
     Publish(Publish),
 }
 
+/// The part of a job in the cost of those that ran as one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// The number of these jobs.
+    pub(super) jobs: usize,
+    /// Examples of the jobs before it, of itself, and of all.
+    before: u64,
+    own: u64,
+    all: u64,
+}
+
+impl Part {
+    /// That of a job that ran alone.
+    pub(super) const WHOLE: Self = Self { jobs: 1, before: 0, own: 1, all: 1 };
+
+    /// Those of jobs with these numbers of examples, in their order.
+    pub(super) fn of_all(examples: &[u64]) -> Vec<Self> {
+        let (jobs, all) = (examples.len(), examples.iter().sum());
+        let mut before = 0;
+        let part = |&own| {
+            let part = Self { jobs, before, own, all };
+            before += own;
+            part
+        };
+        examples.iter().map(part).collect()
+    }
+
+    /// True for the first job of those that ran as one.
+    pub(super) fn is_first(self) -> bool {
+        self.before == 0
+    }
+
+    /// The part of an amount by examples. The parts of all jobs add up to the amount.
+    pub(super) fn of(self, amount: u64) -> u64 {
+        let until =
+            |examples: u64| u128::from(amount) * u128::from(examples) / u128::from(self.all.max(1));
+        (until(self.before + self.own) - until(self.before)) as u64
+    }
+}
+
 /// The job that a server works on.
 #[derive(Clone, Copy)]
 pub(super) struct JobInfo<'a> {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     base::memory,
-    wire::{Cost, Link, Status},
+    wire::{Link, Status},
 };
 
 /// The most lines of one counter: names beyond are counted as `other`.
@@ -82,7 +82,8 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// Counts a job that has ended. `cost` is given of those that computed.
+    /// Counts a job that has ended. `taken` has bytes and rounds of those that computed; of jobs that ran as one, each has
+    /// its part of the bytes, and the first has the rounds.
     pub fn ended(
         &self,
         kind: &'static str,
@@ -90,7 +91,7 @@ impl Metrics {
         client: &str,
         outcome: Outcome,
         seconds: f64,
-        cost: Option<&Cost>,
+        taken: Option<(u64, Option<u32>)>,
     ) {
         let mut inner = self.lock();
         let full = inner.jobs.len() >= MOST;
@@ -109,9 +110,9 @@ impl Metrics {
         }
         let [time, bytes, rounds] = inner.took.entry(key).or_default();
         time.add(SECONDS, seconds);
-        if let Some(cost) = cost {
-            bytes.add(BYTES, cost.bytes as f64);
-            rounds.add(ROUNDS, f64::from(cost.rounds));
+        if let Some((sent, went)) = taken {
+            bytes.add(BYTES, sent as f64);
+            went.into_iter().for_each(|went| rounds.add(ROUNDS, went.into()));
         }
     }
 

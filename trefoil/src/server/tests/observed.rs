@@ -28,6 +28,15 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
+/// A server's page of metrics.
+pub(super) fn metrics(server: &Server) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = server.clone();
+    thread::spawn(move || observe::serve(&listener, &server, &[]));
+    get(address, "/metrics").1
+}
+
 /// A server's records of an event, without the time.
 pub(super) fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
     let text = fs::read_to_string(&world.audits[party]).unwrap();

@@ -2,6 +2,7 @@
 
 use super::{
     meetings::{meet, world},
+    observed::{audited, metrics},
     plans,
     sessions::{Gates, OpenAll, wait_until},
     *,
@@ -61,6 +62,24 @@ fn jobs_that_wait_for_one_model_run_as_one_and_each_client_gets_its_own_answer()
     assert_eq!(answers[0].costs, answers[1].costs);
     assert_eq!(answers[0].costs, answers[2].costs);
     assert_eq!(jobs_done(&world), before + 3);
+    // The audit log counts what was sent once: each job has its part, by examples.
+    let whole = &answers[0].costs[0];
+    let jobs = audited(&world, 0, "job");
+    let of = |client: &str| jobs.iter().find(|line| line["client"] == client).unwrap();
+    let sent = |client: &str| of(client)["sent_bytes"].as_u64().unwrap();
+    assert_eq!(["a", "b", "c"].map(sent).iter().sum::<u64>(), whole.bytes);
+    assert!(sent("a").abs_diff(whole.bytes / 4) <= 1 && sent("b").abs_diff(whole.bytes / 2) <= 1);
+    for client in ["a", "b", "c"] {
+        assert_eq!(of(client)["joined"], 3);
+        assert_eq!(of(client)["rounds"], whole.rounds);
+    }
+    let metrics = metrics(&world.servers[0]);
+    let sum = |name: &str| {
+        let name = format!("trefoil_job_{name}_sum{{kind=\"infer\",model=\"m\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned();
+        line.parse::<f64>().unwrap()
+    };
+    assert_eq!((sum("sent_bytes"), sum("rounds")), (whole.bytes as f64, whole.rounds.into()));
     let alone = ask(&world, "a", &[1.0, 2.0, 4.0]).unwrap();
     assert_eq!(alone.costs[0].rounds, answers[0].costs[0].rounds);
     assert!(alone.costs[0].bytes < answers[0].costs[0].bytes);
