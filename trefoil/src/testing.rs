@@ -16,8 +16,8 @@ use bytes::Bytes;
 use net::{Message, Party, Transport};
 
 use crate::{
-    base::{ClusterId, Error, Id, Result, Shares},
-    store::{Content, Holder, NewItem, Readers},
+    base::{ClusterId, Error, Id, Result},
+    store::{Content, Holder, NewItem, Readers, StoredShares},
     wire::Channel,
 };
 
@@ -41,10 +41,10 @@ pub(crate) fn new_item<'a>(
     (name, version): (&'a str, Id),
     content: &'a Content,
     plan: &'a [u8],
-    shares: &'a Shares,
+    shares: &'a StoredShares,
 ) -> NewItem<'a> {
     let (owner, readers) = ("alice", &Readers::Everyone);
-    NewItem { name, version, content, owner, readers, plan, shares, streams: &[], tokenizer: b"" }
+    NewItem { name, version, content, owner, readers, plan, shares, tokenizer: b"" }
 }
 
 /// Both ends of a connection within this process.

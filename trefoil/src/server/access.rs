@@ -4,12 +4,11 @@
 //! owner alone may replace, share and remove it, and names the other clients that may run it.
 
 use mpc_core::Sharing;
-use ring_arith::EngineTensor;
 
 use super::{Core, audit::Event};
 use crate::{
-    base::{Digest, Error, Id, Result, Shares, check::check_name, format::nearest},
-    store::{Content, Entry, Manifest, Readers},
+    base::{Digest, Error, Id, Result, check::check_name, format::nearest},
+    store::{Content, Entry, Manifest, Readers, StoredShares},
     training::{Decision, Halt, Used},
 };
 
@@ -340,8 +339,8 @@ fn uses_data_of(client: &str, manifest: &Manifest) -> Result<()> {
 }
 
 /// Bytes that all components of shares take.
-pub(super) fn bytes_held(shares: &Shares) -> u64 {
-    shares.iter().flatten().map(|component| 8 * component.len() as u64).sum()
+pub(super) fn bytes_held(shares: &StoredShares) -> u64 {
+    8 * shares.expanded_words()
 }
 
 /// Bytes that a number of words takes at a server, which holds the components of this sharing.

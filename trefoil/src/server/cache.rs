@@ -6,6 +6,7 @@ use std::{
 };
 
 use mpc_core::{Deal, Held, Operand, Protocol, Sharing};
+use ring_arith::Shape;
 
 use super::Core;
 use crate::{
@@ -109,6 +110,12 @@ impl Programs {
     }
 }
 
+/// The bytes in memory of a secret word at a server: its components and, of several, their sum, which products keep.
+pub(super) fn bytes_of_word(sharing: &dyn Sharing) -> u64 {
+    let components = sharing.components() as u64;
+    8 * (components + u64::from(components > 1))
+}
+
 /// Models in memory for one session, up to a number of bytes; the one not used for longest goes first.
 pub(super) struct Models<P: Protocol> {
     limit: u64,
@@ -144,10 +151,8 @@ impl<P: Deal> Models<P> {
         program.check_about(manifest.model()?.0)?;
         program.check_weights(&shapes)?;
         let sharing = program.weight_sharing(core.sharing())?;
-        // Of a word, the components and, of several, their sum, which products keep.
-        let components = sharing.components() as u64;
-        let word = 8 * (components + u64::from(components > 1));
-        let bytes = shapes.iter().map(|shape| word * shape.len() as u64).sum();
+        let words: usize = shapes.iter().map(Shape::len).sum();
+        let bytes = words as u64 * bytes_of_word(sharing);
         let hashes = Hashes::new(sharing, &held);
         let weights = match mpc {
             Some(mpc) => Weights::Operands(program.weights(mpc, held)?),
@@ -155,12 +160,20 @@ impl<P: Deal> Models<P> {
         };
         let loaded = Arc::new(Loaded { program, weights, version, hashes, bytes });
         self.keep(name, loaded.clone());
+        core.metrics.loaded(self.known.len());
         Ok(loaded)
     }
 
+    /// True if there is room for a model of this many bytes beside those in memory.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let held: u64 = self.known.iter().map(|(_, model)| model.bytes).sum();
+        held.saturating_add(bytes) <= self.limit
+    }
+
     /// Drops a model that was removed.
-    pub(super) fn forget(&mut self, name: &str) {
+    pub(super) fn forget(&mut self, core: &Core, name: &str) {
         self.known.retain(|(known, _)| known != name);
+        core.metrics.loaded(self.known.len());
     }
 
     fn keep(&mut self, name: &str, loaded: Arc<Loaded<P>>) {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use crate::{
         base::Id,
-        store::{Content, NewItem, Worker},
+        store::{Content, NewItem, StoredShares, Worker},
         testing::{folder, holder, new_item},
     };
 
@@ -385,7 +385,8 @@ mod tests {
             let version = Id::random().unwrap();
             let content = Content::Model { about: Box::default(), ranges: Vec::new() };
             let (plan, shares) = (vec![0; bytes], Vec::new());
-            let item = new_item((name, version), &content, &plan, &shares);
+            let stored = StoredShares::of(&shares);
+            let item = new_item((name, version), &content, &plan, &stored);
             store.stage(&NewItem { owner: "a", ..item }).unwrap();
             store.commit(name, version).unwrap();
         };

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::control::{holdings, listen, reconcile, strange, tell};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
-    store::{Content, Counts, Manifest, NewItem, Readers, Store},
+    store::{Content, Counts, Manifest, NewItem, Readers, Store, StoredShares},
     wire::CHUNK,
 };
 
@@ -258,8 +258,7 @@ impl Rebuilding<'_> {
             owner: &offer.owner,
             readers: &offer.readers,
             plan: &clear[0],
-            shares: &shares,
-            streams: &[],
+            shares: &StoredShares::of(&shares),
             tokenizer: &clear[1],
         })?;
         self.store.commit(name, offer.version)?;
@@ -386,8 +385,7 @@ mod tests {
             owner,
             readers: &Readers::Named(vec!["bob".to_owned()]),
             plan: &vec![b'p'; CHUNK + 7],
-            shares: &vec![held, vec![empty; 2]],
-            streams: &[],
+            shares: &StoredShares::of(&vec![held, vec![empty; 2]]),
             tokenizer: b"{}",
         };
         store.stage(&item).unwrap();
@@ -468,8 +466,7 @@ mod tests {
                     owner: "alice",
                     readers: &Readers::Everyone,
                     plan: b"plan",
-                    shares: &shares,
-                    streams: &[],
+                    shares: &StoredShares::of(&shares),
                     tokenizer: b"",
                 };
                 store.stage(&item).unwrap();

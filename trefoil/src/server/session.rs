@@ -145,10 +145,12 @@ impl Core {
                     0 => self.lead(&mut control, &mut pause)?,
                     _ => self.follow(&mut control)?,
                 };
-                if !next.is_empty() {
-                    let run = Run { worker: &mut worker, watched, canceller, clock: &clock };
-                    self.run_turn(run, &next)?;
+                if next.is_empty() {
+                    worker.load_ahead();
+                    continue;
                 }
+                let run = Run { worker: &mut worker, watched, canceller, clock: &clock };
+                self.run_turn(run, &next)?;
             }
         })
     }

@@ -37,7 +37,7 @@ use crate::{
         About,
         import::{Imported, plan},
     },
-    store::{Content, Readers},
+    store::{Content, Readers, StoredShares},
     testing::{connection, folder, holder, new_item},
     wire::{Channel, JobState, Place, Reply, Request, Stage, hear, say, send_bytes, send_parcel},
 };
@@ -651,12 +651,9 @@ fn unsound_plans_and_parts_are_refused_after_they_were_announced() {
     assert!(names.iter().all(|holding| holding.name == "check"), "{names:?}");
 }
 
-#[test]
-fn a_damaged_share_is_named_and_leaves_the_session_up() {
-    let world = World::new(&Limits::default());
-    let mut client = world.client("alice");
-    put(&mut client, "m", &model(ONE), false).unwrap();
-    let folder = world.servers[2].0.store.folder("m");
+/// Changes the last byte of a server's shares of a model on its disk.
+fn damage_shares(server: &Server, model: &str) {
+    let folder = server.0.store.folder(model);
     let shares = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -665,6 +662,15 @@ fn a_damaged_share_is_named_and_leaves_the_session_up() {
     let mut bytes = std::fs::read(&shares).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&shares, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_share_is_named_and_leaves_the_session_up() {
+    // Without room for models in memory each job reads what is on the disk.
+    let world = World::new(&Limits { cache_mib: 0, ..Limits::default() });
+    let mut client = world.client("alice");
+    put(&mut client, "m", &model(ONE), false).unwrap();
+    damage_shares(&world.servers[2], "m");
     let text = infer(&mut client, "m", [1.0; 3]).unwrap_err().to_string();
     assert!(text.contains("party 2") && text.contains("changed"), "{text}");
     assert!(world.servers.iter().all(|server| server.status().unwrap().link == Link::Up));
@@ -751,7 +757,9 @@ fn a_put_that_a_crash_interrupted_is_finished_or_undone_on_all_servers() {
     let [whole, half] = [Id::random().unwrap(), Id::random().unwrap()];
     let stage = |party: usize, store: &Store, name: &str, version: Id| {
         let content = Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
-        store.stage(&new_item((name, version), &content, &plan, &held[party])).unwrap();
+        store
+            .stage(&new_item((name, version), &content, &plan, &StoredShares::of(&held[party])))
+            .unwrap();
     };
     let world = World::with_stores(&Limits::default(), |party, store| {
         // All had staged `whole`, and it was current at one when the power failed.

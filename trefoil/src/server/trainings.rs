@@ -19,7 +19,7 @@ use crate::{
     analysis::{Analysis, Values},
     base::{Digest, Error, Id, Result, Shares},
     model::{Program, shapes_of},
-    store::{Charge, Content, Manifest, NewItem, Opened, Readers},
+    store::{Charge, Content, Manifest, NewItem, Opened, Readers, StoredShares},
     training::{Budget, Openings, Planned, Run, Seen, Task, Training, Work},
 };
 
@@ -395,8 +395,7 @@ impl<P: ServerProtocol> Progress<P> {
             owner,
             readers,
             plan: &self.request,
-            shares: &shares,
-            streams: &[],
+            shares: &StoredShares::of(&shares),
             tokenizer: b"",
         })
     }
@@ -460,7 +459,8 @@ impl<P: ServerProtocol> Progress<P> {
         self.run.describe(&mut about);
         about.check()?;
         let plan = program.to_bytes()?;
-        let bytes = bytes_held(shares) + plan.len() as u64;
+        let stored = StoredShares::of(shares);
+        let bytes = bytes_held(&stored) + plan.len() as u64;
         core.quotas.check_keep(&core.store, owner, name, bytes)?;
         let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
         core.store.stage(&NewItem {
@@ -470,8 +470,7 @@ impl<P: ServerProtocol> Progress<P> {
             owner,
             readers,
             plan: &plan,
-            shares,
-            streams: &[],
+            shares: &stored,
             tokenizer: b"",
         })
     }

@@ -1,6 +1,6 @@
 //! The work of jobs at one server, in one session.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, collections::VecDeque, sync::Arc};
 
 use gpu_kernels::AnyEngine;
 use mpc_core::{Profile, ServerProtocol};
@@ -10,7 +10,7 @@ use nn_layers::{Observer, StepInfo};
 use super::{
     Core, Job, Outcome, Phase,
     agreement::{Marks, Proposal, Tally, Terms},
-    cache::{Hashes, Loaded, Models},
+    cache::{Hashes, Loaded, Models, bytes_of_word},
     control::exchange,
     conversations::Conversations,
     jobs::{Agreed, JobInfo, Kind, Offer, Ready, Work},
@@ -40,6 +40,8 @@ pub(super) struct Worker<'a, P: ServerProtocol> {
     pub(super) trainings: Trainings<P>,
     /// Conversations under way.
     pub(super) conversations: Conversations<P>,
+    /// Models that are to be loaded before a job asks for them.
+    ahead: VecDeque<String>,
 }
 
 /// The protocol that computes in a session.
@@ -62,6 +64,19 @@ impl<P> Computing<P> {
         let none = || Error::Internal("no tape was chosen for this job".to_owned());
         self.session().ok_or_else(none)
     }
+}
+
+/// The models of a store, the newest first.
+fn newest_models(core: &Core) -> VecDeque<String> {
+    let put_at = |name: &String| {
+        let manifest = core.store.entry(name).usable(name).ok()?;
+        manifest.model().is_ok().then_some(manifest.put_at)
+    };
+    let names = core.store.names().unwrap_or_default().into_iter();
+    let mut models: Vec<_> =
+        names.filter_map(|name| Some((Reverse(put_at(&name)?), name))).collect();
+    models.sort();
+    models.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Notes where a job is, and ends it if the session has been, also where it computes without a message.
@@ -113,6 +128,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             Computing::Session(Box::new(mpc))
         };
         let most = core.limits.cache_mib << 20;
+        core.metrics.loaded(0);
         let (models, trainings) = (Models::new(most), Trainings::new(most));
         let conversations = Conversations::new(core.limits.conversations_mib << 20);
         Ok(Self {
@@ -125,15 +141,34 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
             models,
             trainings,
             conversations,
+            ahead: newest_models(core),
         })
+    }
+
+    /// Brings the next of the models that no job has asked for yet to where they are computed, while no job waits, so that
+    /// its first job takes no longer than others. What is wrong with one its jobs say.
+    pub(super) fn load_ahead(&mut self) {
+        let Some(name) = self.ahead.pop_front() else { return };
+        let manifest = self.core.store.entry(&name).usable(&name);
+        let Ok(manifest) = manifest else { return };
+        let (Ok((about, _)), Ok(sharing)) =
+            (manifest.model(), manifest.content.sharing(self.core.sharing()))
+        else {
+            return;
+        };
+        let fits = self.models.has_room(about.weights.saturating_mul(bytes_of_word(sharing)));
+        if fits && let Err(error) = self.load(&name, &manifest) {
+            tracing::info!(model = name, %error, "the model was not loaded ahead");
+        }
     }
 
     /// Runs a job. The inner result is for the client; the outer one is the session's.
     pub(super) fn run(&mut self, id: Id, job: &mut Job) -> Result<Outcome> {
         let Job { client, digest, work, .. } = job;
         let info = JobInfo { id, client, digest: *digest };
-        let parts = Hashes::new(work.sharing(self.core.sharing())?, work.parts());
+        let parts = work.hashes(self.core.sharing())?;
         let changed = work.changes().map(str::to_owned);
+        let made = work.makes().map(str::to_owned);
         let (change, refused) = match self.begin_change(changed.as_deref()) {
             Ok(change) => (change, None),
             Err(error) => (None, Some(error)),
@@ -152,6 +187,9 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         }?;
         if changed.is_some() {
             self.end_change(change)?;
+        }
+        if outcome.is_ok() {
+            self.ahead.extend(made);
         }
         Ok(outcome)
     }
@@ -253,7 +291,7 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
     /// Drops what is in memory of an item that was removed.
     pub(super) fn forget(&mut self, name: &str) {
         self.core.programs.forget(name);
-        self.models.forget(name);
+        self.models.forget(self.core, name);
         self.trainings.forget(name);
         self.conversations.forget(name);
     }

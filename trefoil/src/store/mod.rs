@@ -54,13 +54,12 @@ pub use staging::Worker;
 
 use crate::{
     base::{
-        Error, Id, Result, Shares,
+        Error, Id, Result,
         check::check_name,
         encryption::{Place, StoreKey},
     },
     training::{Decision, Halt, Run},
 };
-use mpc_core::ParcelKey;
 use zeroize::Zeroizing;
 
 /// The suffix of a manifest that is not yet current.
@@ -109,10 +108,7 @@ pub struct NewItem<'a> {
     /// The plan; empty for what has none.
     pub plan: &'a [u8],
     /// This party's shares.
-    pub shares: &'a Shares,
-    /// The keys of the components of all shares that are streams ([`mpc_core::Sharing::streams`]), which are kept in their
-    /// place; empty if none are.
-    pub streams: &'a [Option<ParcelKey>],
+    pub shares: &'a StoredShares,
     /// The tokenizer of a language model; empty for what has none.
     pub tokenizer: &'a [u8],
 }
@@ -369,14 +365,12 @@ impl Store {
     }
 
     fn write_version(&self, new: &NewItem<'_>) -> Result<()> {
-        let NewItem { name, version, content, owner, readers, plan, shares, streams, tokenizer } =
-            *new;
+        let NewItem { name, version, content, owner, readers, plan, shares, tokenizer } = *new;
         let write = |part: Part, bytes: &[u8]| {
             self.write_part(name, version, part, &mut |file| file.write_all(bytes))
         };
-        let shares_sum = self.write_part(name, version, Part::Shares, &mut |file| {
-            write_shares(shares, streams, file)
-        })?;
+        let shares_sum =
+            self.write_part(name, version, Part::Shares, &mut |file| write_shares(shares, file))?;
         let manifest = Manifest {
             holder: self.holder,
             name: name.to_owned(),

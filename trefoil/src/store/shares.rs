@@ -3,13 +3,16 @@
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
-use mpc_core::{ParcelKey, sharing::expand};
+use mpc_core::{
+    Parcel, ParcelKey, Sharing,
+    sharing::{check_words, expand},
+};
 use ring_arith::{EngineTensor, Shape, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 
 use super::FileSum;
-use crate::base::{Result, Shares};
+use crate::base::{Digest, Result, Shares};
 
 /// Checks the bytes of a file against its length and hash.
 pub(super) fn check_sum(place: &str, bytes: &[u8], sum: &FileSum) -> Result<(), String> {
@@ -76,20 +79,21 @@ const SHAPES: &str = "shapes";
 
 /// Writes shares as a file of safetensors: its header, then the words of each component. Of a component that is the stream
 /// of a key, the file has the key in place of the words; it then has the shapes of all tensors.
-pub(super) fn write_shares(
-    shares: &Shares,
-    streams: &[Option<ParcelKey>],
-    file: &mut dyn Write,
-) -> io::Result<()> {
-    let key = |at: usize| streams.get(at).and_then(Option::as_ref);
-    let keys =
-        || COMPONENTS.into_iter().enumerate().filter_map(|(at, name)| Some((name, key(at)?)));
-    let components = || {
-        shares.iter().enumerate().flat_map(|(index, held)| {
-            let words = held.iter().zip(COMPONENTS).enumerate();
-            words
-                .filter(|(at, _)| key(*at).is_none())
-                .map(move |(_, (words, name))| (format!("{index:06}.{name}"), words))
+pub(super) fn write_shares(shares: &StoredShares, file: &mut dyn Write) -> io::Result<()> {
+    let StoredShares { shapes, components } = shares;
+    let named = || components.iter().zip(COMPONENTS);
+    let keys = || {
+        named().filter_map(|(stored, name)| match stored {
+            Stored::Stream(key) => Some((name, key)),
+            Stored::Words(_) => None,
+        })
+    };
+    let words = || {
+        (0..shapes.len()).flat_map(move |index| {
+            named().filter_map(move |(stored, name)| match stored {
+                Stored::Words(words) => Some((format!("{index:06}.{name}"), words.get(index)?)),
+                Stored::Stream(_) => None,
+            })
         })
     };
     let mut header = serde_json::Map::new();
@@ -101,11 +105,10 @@ pub(super) fn write_shares(
         at = end;
     }
     if at > 0 {
-        let shapes: Vec<_> = shares.iter().filter_map(|held| Some(held.first()?.shape())).collect();
         let dims: Vec<_> = shapes.iter().map(|shape| shape.dims()).collect();
         header.insert("__metadata__".to_owned(), json!({ SHAPES: serde_json::to_string(&dims)? }));
     }
-    for (name, words) in components() {
+    for (name, words) in words() {
         let end = at + 8 * words.len();
         let dims = words.shape().dims();
         header.insert(name, json!({ "dtype": "U64", "shape": dims, "data_offsets": [at, end] }));
@@ -117,7 +120,7 @@ pub(super) fn write_shares(
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)?;
     keys().try_for_each(|(_, key)| file.write_all(&key.0))?;
-    components().try_for_each(|(_, words)| file.write_all(&words.to_bytes()))
+    words().try_for_each(|(_, words)| file.write_all(&words.to_bytes()))
 }
 
 /// The name of the key of a component.
@@ -125,7 +128,8 @@ fn key_of(component: &str) -> String {
     format!("{component}.key")
 }
 
-/// The contents of a server's file of shares. `Debug` is missing since it would show keys.
+/// A server's components of several tensors, as its store keeps them. `Debug` is missing since it would show keys.
+#[derive(Clone)]
 pub struct StoredShares {
     /// The shape of each tensor.
     shapes: Vec<Shape>,
@@ -134,6 +138,7 @@ pub struct StoredShares {
 }
 
 /// A component of all tensors.
+#[derive(Clone)]
 enum Stored {
     Words(Vec<Tensor>),
     /// The key of which it is the stream.
@@ -141,6 +146,57 @@ enum Stored {
 }
 
 impl StoredShares {
+    /// Components whose words are kept.
+    #[must_use]
+    pub fn of(shares: &Shares) -> Self {
+        let shapes = shares.iter().filter_map(|held| Some(held.first()?.shape().clone())).collect();
+        let count = shares.first().map_or(0, Vec::len);
+        let words = |at: usize| shares.iter().filter_map(|held| held.get(at).cloned()).collect();
+        Self { shapes, components: (0..count).map(|at| Stored::Words(words(at))).collect() }
+    }
+
+    /// A server's components of tensors of these shapes, from the parcel that a client sent it. Streams are not expanded.
+    ///
+    /// # Errors
+    /// As [`Sharing::accept`].
+    pub fn received(
+        sharing: &dyn Sharing,
+        server: usize,
+        parcel: Parcel,
+        shapes: &[Shape],
+    ) -> mpc_core::Result<Self> {
+        let (streams, contents) = (sharing.streams(server), sharing.contents(server));
+        let keys = streams.iter().flatten().count();
+        let each_is_one = (keys, streams.len() - keys) == (contents.keys, contents.words.into());
+        if !each_is_one || parcel.keys.len() != keys {
+            return Ok(Self::of(&sharing.accept(server, parcel, shapes)?));
+        }
+        let Parcel { keys, words } = parcel;
+        check_words(&words, if contents.words { shapes } else { &[] })?;
+        let stored = |at: &Option<usize>| match at.and_then(|at| keys.get(at)) {
+            Some(key) => Stored::Stream(key.clone()),
+            None => Stored::Words(words.clone()),
+        };
+        Ok(Self { shapes: shapes.to_vec(), components: streams.iter().map(stored).collect() })
+    }
+
+    /// Hashes of the components, by which servers that hold the same one compare it: of its words, or of its key.
+    #[must_use]
+    pub fn hashes(&self) -> Vec<Digest> {
+        let hash = |stored: &Stored| match stored {
+            Stored::Words(words) => Digest::of_tensors(words),
+            Stored::Stream(key) => Digest::of(&[b"stream", &key.0]),
+        };
+        self.components.iter().map(hash).collect()
+    }
+
+    /// The words of all components, streams among them.
+    #[must_use]
+    pub fn expanded_words(&self) -> u64 {
+        let words: usize = self.shapes.iter().map(Shape::len).sum();
+        (words * self.components.len()) as u64
+    }
+
     /// The words that the file itself has.
     #[must_use]
     pub fn words(&self) -> usize {

@@ -3,11 +3,12 @@
 use std::{fs, path::PathBuf, sync::Barrier, thread};
 
 use cluster_protocols::ProtocolChoice;
+use mpc_core::Parcel;
 use ring_arith::{Shape, Tensor};
 
 use super::*;
 use crate::{
-    base::{ClusterId, files::files_in},
+    base::{ClusterId, Shares, files::files_in},
     model::{About, Range},
     testing::{folder, holder, new_item},
 };
@@ -25,7 +26,8 @@ fn stage(store: &Store, name: &str, version: Id, value: u64) {
     let content = Content::Model { about: Box::default(), ranges };
     let shares = shares(value);
     let readers = &Readers::Named(vec!["bob".to_owned()]);
-    let item = new_item((name, version), &content, b"{}", &shares);
+    let stored = StoredShares::of(&shares);
+    let item = new_item((name, version), &content, b"{}", &stored);
     store.stage(&NewItem { readers, tokenizer: b"{}", ..item }).unwrap();
 }
 
@@ -212,20 +214,26 @@ fn of_components_that_are_streams_the_keys_are_kept() {
     let shapes = [vec![300], vec![2, 50]].map(|dims| Shape::new(dims).unwrap());
     let words = |shape: &Shape| Tensor::new(shape.clone(), vec![7; shape.len()]).unwrap();
     let parcels = sharing.deal(shapes.iter().map(words).collect()).unwrap();
+    let mut hashes = Vec::new();
     for (party, parcel) in parcels.into_iter().enumerate() {
-        let key = |at: Option<usize>| parcel.keys.get(at?).cloned();
-        let streams: Vec<_> = sharing.streams(party).into_iter().map(key).collect();
-        let shares = &sharing.accept(party, parcel, &shapes).unwrap();
+        let copy = Parcel { keys: parcel.keys.clone(), words: parcel.words.clone() };
+        let shares = &sharing.accept(party, copy, &shapes).unwrap();
+        let received = &StoredShares::received(sharing, party, parcel, &shapes).unwrap();
+        assert_eq!(received.expanded_words(), 2 * 400);
+        hashes.push(received.hashes());
         let store = Store::open(&folder("store"), holder(party), None).unwrap();
         let content = &Content::Model { about: Box::default(), ranges: Vec::new() };
         let version = Id::random().unwrap();
-        let item = new_item(("m", version), content, b"{}", shares);
-        store.stage(&NewItem { streams: &streams, ..item }).unwrap();
+        store.stage(&new_item(("m", version), content, b"{}", received)).unwrap();
         let manifest = store.commit("m", version).unwrap();
         assert_eq!(&store.shares("m", &manifest).unwrap(), shares, "party {party}");
         let most = if party == 0 { 500 } else { 8 * 400 + 500 };
         assert!(manifest.shares.bytes < most, "party {party}: {} bytes", manifest.shares.bytes);
     }
+    for [(one, at), (other, same)] in sharing.twins() {
+        assert_eq!(hashes[*one][*at], hashes[*other][*same]);
+    }
+    assert_ne!(hashes[0][0], hashes[0][1]);
 }
 
 #[test]
@@ -235,7 +243,7 @@ fn a_manifest_that_changes_in_its_place_is_read_again_and_has_its_labels_when_as
     let id = Id::random().unwrap();
     let about = About { labels: vec!["cat".to_owned(), "dog".to_owned()], ..About::default() };
     let content = Content::Model { about: Box::new(about), ranges: Vec::new() };
-    store.stage(&new_item(("m", id), &content, b"{}", &shares(1))).unwrap();
+    store.stage(&new_item(("m", id), &content, b"{}", &StoredShares::of(&shares(1)))).unwrap();
     store.commit("m", id).unwrap();
     let read = || store.entry("m").usable("m");
     assert!(read().unwrap().model().unwrap().0.labels.is_empty());

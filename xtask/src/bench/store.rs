@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use ring_arith::{Shape, Tensor};
 use trefoil::{
     ClusterId, Id, Shares, StoreKey,
-    store::{Content, Holder, Manifest, NewItem, Readers, Store},
+    store::{Content, Holder, Manifest, NewItem, Readers, Store, StoredShares},
 };
 
 use super::Bench;
@@ -66,8 +66,7 @@ fn filled(root: &Path, key: Option<StoreKey>, shares: &Shares) -> Result<(Store,
         owner: "owner",
         readers: &Readers::Named(vec![]),
         plan: b"{}",
-        shares,
-        streams: &[],
+        shares: &StoredShares::of(shares),
         tokenizer: b"",
     })?;
     let manifest = store.commit(NAME, version).context("a store that was just filled")?;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use mpc_core::{ParcelKey, Released, Sharing};
+use mpc_core::{Released, Sharing};
 use ring_arith::{EngineTensor, Shape};
 
 use super::{
@@ -25,7 +25,8 @@ use super::{
     quota::Reserved,
 };
 use crate::{
-    base::{Digest, Error, Id, PROGRAM, Result, Shares},
+    base::{Digest, Error, Id, PROGRAM, Result},
+    store::StoredShares,
     wire::{
         Channel, LOST, Link, Pace, Reply, Request, hear, receive_parcel, say, send_bytes,
         send_bytes_at,
@@ -55,13 +56,6 @@ pub(super) struct Visit<'a> {
     pub(super) client: &'a str,
     /// The client has been told to send data, which it may not have finished.
     pub(super) busy: bool,
-}
-
-/// A server's part of what a client has shared.
-pub(super) struct Received {
-    pub(super) shares: Shares,
-    /// The keys of the components that are streams.
-    pub(super) streams: Vec<Option<ParcelKey>>,
 }
 
 /// A job as it is handed in, beside what its client was asked to send.
@@ -204,14 +198,11 @@ impl Visit<'_> {
         sharing: &dyn Sharing,
         shapes: &[Shape],
         pace: &mut Pace,
-    ) -> Result<Received> {
+    ) -> Result<StoredShares> {
         let me = self.core.me;
         let parcel = receive_parcel(self.channel, sharing.contents(me), shapes, pace)?;
-        let key = |at: Option<usize>| parcel.keys.get(at?).cloned();
-        let streams = sharing.streams(me).into_iter().map(key).collect();
-        let shares = sharing.accept(me, parcel, shapes);
-        let shares = shares.map_err(|error| Error::refused_parcel("request", error))?;
-        Ok(Received { shares, streams })
+        StoredShares::received(sharing, me, parcel, shapes)
+            .map_err(|error| Error::refused_parcel("request", error))
     }
 
     /// Sends bytes that a header announced.
@@ -226,11 +217,9 @@ impl Visit<'_> {
         let (outcome, outcomes) = mpsc::channel();
         // Given back once the job has gone and its answer too.
         let reserved = Arc::new(reserved);
-        let words: u64 =
-            work.parts().iter().flatten().map(|component| component.len() as u64).sum();
         let job = Job {
             client: self.client.to_owned(),
-            received: 8 * words,
+            received: 8 * work.words(),
             work,
             outcome,
             digest: request.digest(self.client, clear),

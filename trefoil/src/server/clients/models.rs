@@ -7,7 +7,7 @@ use mpc_core::Settings;
 use nn_layers::Sizes;
 use ring_arith::Shape;
 
-use super::{Order, PARSED, PLAN, Received, Visit, words_of};
+use super::{Order, PARSED, PLAN, Visit, words_of};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
     local,
@@ -98,7 +98,7 @@ impl Visit<'_> {
         }
         program.check_memory(program.plan().fixed_batch().unwrap_or(1), &core.limits)?;
         let content = Content::Model { about: Box::new(about), ranges: ranges.clone() };
-        let Received { shares, streams } = self.receive_shares(sharing, &shapes, &mut pace)?;
+        let shares = self.receive_shares(sharing, &shapes, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -106,7 +106,6 @@ impl Visit<'_> {
             readers: readers.clone(),
             plan: plan.clone(),
             shares,
-            streams,
             tokenizer: tokenizer.clone(),
             replace: *replace,
         });
@@ -159,7 +158,8 @@ impl Visit<'_> {
         let words = words_of(shapes).saturating_add(answer);
         let reserved = self.core.quotas.reserve(self.client, words.saturating_mul(16))?;
         let coming = self.begin(job)?;
-        let inputs = self.receive_shares(self.core.sharing(), shapes, &mut self.pace())?.shares;
+        let inputs = self.receive_shares(self.core.sharing(), shapes, &mut self.pace())?;
+        let inputs = inputs.shares().map_err(|reason| Error::refused("request", reason))?;
         self.busy = false;
         Ok((reserved, coming, inputs))
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::PoisonError, time::Instant};
 
-use super::{Order, PARSED, PLAN, Received, Visit, words_of};
+use super::{Order, PARSED, PLAN, Visit, words_of};
 use crate::{
     base::{Digest, Error, Id, Result},
     server::{
@@ -39,8 +39,7 @@ impl Visit<'_> {
         let reserved = core.quotas.reserve(self.client, bytes)?;
         let coming = self.begin(*job)?;
         let mut pace = self.pace();
-        let Received { shares, streams } =
-            self.receive_shares(self.core.sharing(), &set.shapes()?, &mut pace)?;
+        let shares = self.receive_shares(self.core.sharing(), &set.shapes()?, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -48,7 +47,6 @@ impl Visit<'_> {
             readers: readers.clone(),
             plan: bytes::Bytes::new(),
             shares,
-            streams,
             tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });
@@ -81,8 +79,7 @@ impl Visit<'_> {
         let room = bytes_of(words, core.sharing());
         core.quotas.check_keep(&core.store, self.client, name, room.saturating_add(*length))?;
         let room = core.quotas.reserve(self.client, room)?;
-        let Received { shares, streams } =
-            self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
+        let shares = self.receive_shares(self.core.sharing(), &shapes, &mut pace)?;
         self.busy = false;
         let work = Work::Put(Put {
             name: name.clone(),
@@ -90,7 +87,6 @@ impl Visit<'_> {
             readers: Readers::Named(Vec::new()),
             plan: bytes.clone(),
             shares,
-            streams,
             tokenizer: bytes::Bytes::new(),
             replace: *replace,
         });

@@ -120,7 +120,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let prepared = self.prepare_joined(jobs);
         let digests: Vec<&[u8]> =
             jobs.iter().map(|(_, job)| job.digest.as_bytes().as_slice()).collect();
-        let parts = jobs.iter().flat_map(|(_, job)| job.work.parts());
+        let parts = jobs.iter().flat_map(|(_, job)| job.work.inputs());
         let parts = Hashes::new(self.core.sharing(), parts);
         let offer = match &prepared {
             Ok(ready) => Ok(ready.offer(self)?),

@@ -9,6 +9,7 @@ mod train;
 
 use gpu_kernels::AnyEngine;
 use mpc_core::{Held, ServerProtocol, Sharing};
+use ring_arith::EngineTensor;
 
 use super::{Outcome, agreement::Proposal, cache::Hashes, tapes::Candidate, worker::Worker};
 use crate::base::{Digest, Id, Result};
@@ -155,24 +156,33 @@ pub(super) trait Kind<P: ServerProtocol<Engine = AnyEngine>> {
 }
 
 impl Work {
-    /// The components that came from its client.
-    pub(super) fn parts(&self) -> &[Held] {
+    /// The inputs of a model, of which the client has sent this server's components; none of other jobs.
+    pub(super) fn inputs(&self) -> &[Held] {
         match self {
-            Self::Put(put) => &put.shares,
             Self::Infer(infer) => &infer.inputs,
             Self::Extend(extend) => &extend.inputs,
             _ => &[],
         }
     }
 
-    /// The way of these components to servers of which clients share secrets by `secrets`.
+    /// The words of the components that the client has sent, or whose keys it has sent.
+    pub(super) fn words(&self) -> u64 {
+        match self {
+            Self::Put(put) => put.shares.expanded_words(),
+            _ => self.inputs().iter().flatten().map(|component| component.len() as u64).sum(),
+        }
+    }
+
+    /// Hashes of the components that the client has sent to servers of which clients share secrets by `secrets`.
     ///
     /// # Errors
     /// As [`Content::sharing`](crate::store::Content::sharing).
-    pub(super) fn sharing(&self, secrets: &'static dyn Sharing) -> Result<&'static dyn Sharing> {
+    pub(super) fn hashes(&self, secrets: &'static dyn Sharing) -> Result<Hashes> {
         match self {
-            Self::Put(put) => put.content.sharing(secrets),
-            _ => Ok(secrets),
+            Self::Put(put) => {
+                Ok(Hashes { sharing: put.content.sharing(secrets)?, of: put.shares.hashes() })
+            }
+            _ => Ok(Hashes::new(secrets, self.inputs())),
         }
     }
 
@@ -204,6 +214,14 @@ impl Work {
             // Decisions of several clients add up in any order.
             Self::Decide(_) => None,
             Self::Infer(_) | Self::Extend(_) | Self::Close(_) | Self::Release(_) => None,
+        }
+    }
+
+    /// The name of the item of which it makes a version.
+    pub(super) fn makes(&self) -> Option<&str> {
+        match self {
+            Self::Put(_) | Self::Publish(_) => Some(self.name().1),
+            _ => None,
         }
     }
 

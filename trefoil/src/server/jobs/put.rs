@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use gpu_kernels::AnyEngine;
-use mpc_core::{ParcelKey, ServerProtocol};
+use mpc_core::ServerProtocol;
 
 use super::{Agreed, JobInfo, Kind, Offer, Ready};
 use crate::{
-    base::{Id, Result, Shares},
+    base::{Id, Result},
     server::{Outcome, Output, access::bytes_held, worker::Worker},
-    store::{Content, NewItem, Readers},
+    store::{Content, NewItem, Readers, StoredShares},
 };
 
 pub(in crate::server) struct Put {
@@ -16,9 +16,7 @@ pub(in crate::server) struct Put {
     pub(in crate::server) content: Box<Content>,
     pub(in crate::server) readers: Readers,
     pub(in crate::server) plan: Bytes,
-    pub(in crate::server) shares: Shares,
-    /// The keys of the components that are streams.
-    pub(in crate::server) streams: Vec<Option<ParcelKey>>,
+    pub(in crate::server) shares: StoredShares,
     /// The tokenizer of a language model; empty for what has none.
     pub(in crate::server) tokenizer: Bytes,
     /// True if it may take the place of an item that is there.
@@ -48,7 +46,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
 
     /// Writes the item beside the current one.
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Staged> {
-        let Self { name, content, readers, plan, shares, streams, tokenizer, replace } = self;
+        let Self { name, content, readers, plan, shares, tokenizer, replace } = self;
         let (core, owner) = (worker.core, job.client);
         core.may_put(owner, name, content.kind(), *replace)?;
         let clear = plan.len() + tokenizer.len();
@@ -62,7 +60,6 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
             readers,
             plan,
             shares,
-            streams,
             tokenizer,
         })?;
         Ok(Staged { name: name.clone(), version })

@@ -58,6 +58,8 @@ struct Inner {
     took: BTreeMap<(&'static str, String), [Histogram; 3]>,
     /// The seconds that jobs waited from their last byte to their start.
     waited: Histogram,
+    /// Models in memory.
+    loaded: u64,
     /// The number of requests that were refused, by client.
     refused: BTreeMap<String, u64>,
 }
@@ -82,6 +84,11 @@ impl Histogram {
 }
 
 impl Metrics {
+    /// Takes note of the number of models in memory.
+    pub fn loaded(&self, models: usize) {
+        self.lock().loaded = models as u64;
+    }
+
     /// Counts a job that has ended. `taken` has bytes and rounds of those that computed; of jobs that ran as one, each has
     /// its part of the bytes, and the first has the rounds.
     pub fn ended(
@@ -170,6 +177,7 @@ impl Metrics {
                 state.reserved as f64,
             ),
             ("trefoil_models", "Models in force.", state.models as f64),
+            ("trefoil_models_loaded", "Models in memory.", inner.loaded as f64),
             ("trefoil_models_damaged", "Models that cannot be served.", state.damaged.len() as f64),
         ];
         let name = "process_resident_memory_bytes";

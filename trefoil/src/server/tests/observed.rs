@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{sessions::wait_until, *};
 use crate::server::observe;
 
 /// The answer to these bytes.
@@ -35,6 +35,27 @@ pub(super) fn metrics(server: &Server) -> String {
     let server = server.clone();
     thread::spawn(move || observe::serve(&listener, &server, &[]));
     get(address, "/metrics").1
+}
+
+/// Waits until each server has a model in memory.
+fn all_have_loaded(world: &World, models: u64) {
+    let line = format!("trefoil_models_loaded {models}");
+    let has = |server: &Server| metrics(server).lines().any(|it| it == line);
+    wait_until(|| world.servers.iter().all(has));
+}
+
+#[test]
+fn models_are_in_memory_before_their_first_job() {
+    let world = World::new(&Limits::default());
+    put(&mut world.client("alice"), "one", &model(ONE), false).unwrap();
+    all_have_loaded(&world, 1);
+    put(&mut world.client("alice"), "two", &model(TWO), false).unwrap();
+    all_have_loaded(&world, 2);
+    // Its first job does not read the disk.
+    damage_shares(&world.servers[2], "two");
+    close(&infer(&mut world.client("alice"), "two", [1.0, 2.0, 4.0]).unwrap(), [6.0, 0.0]);
+    world.client("alice").remove("one", &()).unwrap();
+    all_have_loaded(&world, 1);
 }
 
 /// A server's records of an event, without the time.

@@ -199,7 +199,9 @@ fn a_store_that_was_changed_with_its_checksums_is_an_error_that_names_it() {
             }
             let content =
                 Content::Model { about: Box::new(model.about.clone()), ranges: Vec::new() };
-            store.stage(&new_item((name, version), &content, &plan, &shares)).unwrap();
+            store
+                .stage(&new_item((name, version), &content, &plan, &StoredShares::of(&shares)))
+                .unwrap();
             store.commit(name, version).unwrap();
         }
     });
