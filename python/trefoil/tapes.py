@@ -55,9 +55,9 @@ def make(
     dealer : path
         The dealer's ``dealer.toml``, as ``trefoil cluster init --protocol rss-dealt`` makes it.
     answers : int
-        The number of answers that the tapes are good for.
+        The number of places of the tapes. Each is for one answer, or for those of jobs that wait and fit together.
     batch : int
-        The most examples of each answer.
+        The most examples of each place.
     truncation, profile
         As in the servers' ``party.toml``.
     generator : str

@@ -130,8 +130,18 @@ impl Run<'_> {
         mpc.agree()?;
         let weights = self.program.weights(&mut mpc, held(&self.weights))?;
         watched.begin();
-        let (inputs, hand) = (held(&self.inputs), &mut watched.hand());
-        let outputs = self.program.run_on(&mut mpc, &weights, &self.shapes, inputs, hand)?;
+        let hand = &mut watched.hand();
+        let Self { program, shapes, .. } = self;
+        let outputs = if self.computing.protocol.plays_tapes() {
+            let callers = self.inputs.get(me).cloned().into_iter().collect();
+            program
+                .run_place(&mut mpc, &weights, shapes, callers, hand)?
+                .into_iter()
+                .flatten()
+                .collect()
+        } else {
+            program.run_on(&mut mpc, &weights, shapes, held(&self.inputs), hand)?
+        };
         mpc.verify()?;
         let cost = watched.cost();
         Ok((mpc.release(&outputs.iter().collect::<Vec<_>>())?, cost))

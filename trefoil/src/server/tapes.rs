@@ -43,7 +43,7 @@ pub(super) struct Players {
 }
 
 /// A share at one of two servers that play tapes.
-type TapeShare = <TapePlayer as Protocol>::Share;
+pub(super) type TapeShare = <TapePlayer as Protocol>::Share;
 
 /// A tape, and the protocol that plays it.
 pub(super) struct Player {
@@ -272,16 +272,17 @@ impl Player {
         })
     }
 
-    /// Runs the model, at the place that was taken, on inputs, which are filled up with zeros to the tape's examples.
-    /// Returns this server's shares of the results.
+    /// Runs the model, at the place that was taken, on the inputs of each caller. Returns this server's shares of what
+    /// each gets.
     pub(super) fn run<P: Protocol>(
         &mut self,
         model: &Loaded<P>,
-        inputs: Shares,
+        callers: Vec<Shares>,
         observer: &mut dyn Observer,
-    ) -> Result<Vec<TapeShare>> {
-        let examples = self.tape.examples() as usize;
-        model.program.run_filled(&mut self.mpc, &self.weights, inputs, examples, observer)
+    ) -> Result<Vec<Vec<TapeShare>>> {
+        let program = &model.program;
+        let shapes = program.plan().input_shapes(self.tape.examples() as usize)?;
+        program.run_place(&mut self.mpc, &self.weights, &shapes, callers, observer)
     }
 
     /// Operations of the last run.
@@ -289,7 +290,7 @@ impl Player {
         self.mpc.operations()
     }
 
-    /// This server's part of results for a client.
+    /// This server's part of a caller's results.
     pub(super) fn release(&mut self, results: &[TapeShare]) -> Result<Vec<Released>> {
         Ok(self.mpc.release(&results.iter().collect::<Vec<_>>())?)
     }

@@ -1,4 +1,4 @@
-//! Three servers within one process, links and all, and clients that behave or do not.
+//! Servers within one process, links and all, and clients that behave or do not.
 
 mod analyses;
 mod conversations;
@@ -13,6 +13,7 @@ mod public;
 mod sessions;
 mod standardized;
 mod stopping;
+mod tapes;
 mod texts;
 mod together;
 
@@ -44,11 +45,11 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Three servers. When a session dies, all get a new one.
-struct World {
-    servers: [Server; 3],
+/// Servers, three unless the protocol has another number. When a session dies, all get a new one.
+struct World<const N: usize = 3> {
+    servers: [Server; N],
     /// The file of each server's audit log.
-    audits: [PathBuf; 3],
+    audits: [PathBuf; N],
 }
 
 /// A hook between a server and its links: its party and a new session's transport become another transport.
@@ -91,15 +92,17 @@ impl World {
         let audits = [0, 1, 2].map(|_| folder("audit").join("audit.jsonl"));
         Self::start(limits, access, prepare, between, (audits, Computing::default()))
     }
+}
 
+impl<const N: usize> World<N> {
     fn start(
         limits: &Limits,
         access: impl Fn(usize) -> Access,
         prepare: impl Fn(usize, &Store),
         between: Arc<Between>,
-        (audits, computing): ([PathBuf; 3], Computing),
+        (audits, computing): ([PathBuf; N], Computing),
     ) -> Self {
-        let servers = [0, 1, 2].map(|me| {
+        let servers = std::array::from_fn(|me| {
             let store = Store::open(&folder("server"), holder(me), None).unwrap();
             prepare(me, &store);
             let engine = AnyEngine::Cpu(CpuEngine::new(1));
@@ -108,7 +111,7 @@ impl World {
             let (access, limits) = (access(me), limits.clone());
             Server::new(me, access, limits, store, engine, computing, audit)
         });
-        let endpoints = endpoints(Network::InsecurePlainTcp, 3, &net::Limits::default()).unwrap();
+        let endpoints = endpoints(Network::InsecurePlainTcp, N, &net::Limits::default()).unwrap();
         for (me, (server, endpoint)) in servers.iter().cloned().zip(endpoints).enumerate() {
             let between = between.clone();
             let begin = move |job: &net::Job| {
@@ -120,9 +123,9 @@ impl World {
         Self { servers, audits }
     }
 
-    /// Connections to the three servers.
-    fn connect(&self, name: &str) -> [Box<dyn Channel>; 3] {
-        [0, 1, 2].map(|party| {
+    /// Connections to all servers.
+    fn connect(&self, name: &str) -> [Box<dyn Channel>; N] {
+        std::array::from_fn(|party| {
             let (mine, mut theirs) = connection();
             let (server, name) = (self.servers[party].clone(), name.to_owned());
             thread::spawn(move || server.serve_client(&mut theirs, &name));
@@ -131,7 +134,7 @@ impl World {
     }
 
     fn client(&self, name: &str) -> Client {
-        Client::new(self.connect(name).into(), &Replicated, LIMIT)
+        Client::new(self.connect(name).into(), self.servers[0].0.sharing(), LIMIT)
     }
 }
 

@@ -82,7 +82,7 @@ pub struct Labelled {
 pub fn digest(program: &Program, settings: &Settings, examples: u64) -> Digest {
     let settings = format!("{settings:?}");
     Digest::of(&[
-        b"rss-dealt",
+        b"rss-dealt, a guard for each example",
         PROGRAM.as_bytes(),
         program.digest().as_bytes(),
         settings.as_bytes(),
@@ -164,12 +164,11 @@ impl Order<'_> {
         let shapes = program.plan().input_shapes(examples)?;
         for done in 0..answers {
             dealer.deal(|mpc: &mut TapePlayer| {
-                let run = program.run_on(mpc, &weights, &shapes, Vec::new(), &mut ());
-                let outputs = run.map_err(|error| mpc_core::Error::Invalid {
+                let run = program.run_place(mpc, &weights, &shapes, Vec::new(), &mut ());
+                run.map(drop).map_err(|error| mpc_core::Error::Invalid {
                     op: "plan",
                     reason: error.to_string(),
-                })?;
-                mpc.release(&outputs.iter().collect::<Vec<_>>()).map(drop)
+                })
             })?;
             made(done + 1);
         }

@@ -191,8 +191,9 @@ that nobody talks to since. The dealer needs a model's plan, which is public, an
   trefoil tape make digits.plan.json --answers 1000 tapes       at the dealer
   trefoil --config party.toml tape add party-0.tape             at party 0, and so at party 1
 
-Each place of a tape gives one answer. Whoever has both tapes, or one and the messages between the servers, learns
-everything: the dealer must not be a server, nor tell one anything.")]
+Each place of a tape gives one answer, or those of jobs that wait for the same model and fit together. Whoever has
+both tapes, or one and the messages between the servers, learns everything: the dealer must not be a server, nor tell
+one anything.")]
     Tape {
         /// The command.
         #[command(subcommand)]

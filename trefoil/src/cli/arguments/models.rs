@@ -262,10 +262,10 @@ pub struct MakeTape {
     pub plan: PathBuf,
     /// The folder to make party-0.tape and party-1.tape in
     pub output: PathBuf,
-    /// The number of answers that the tapes are good for
+    /// The number of places of the tapes: runs of the model, each for one job or for several that wait
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub answers: u64,
-    /// Examples of each answer, at most; fewer are filled up with zeros
+    /// Examples of each place, at most, of all jobs that share it; fewer are filled up with zeros
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub batch: usize,

@@ -1,6 +1,8 @@
-//! Running a plan at one party: for one caller, filled up with zeros, or for several callers at once.
+//! Running a plan at one party: for one caller, for several callers at once, or at a place of a tape.
 
-use mpc_core::{Deal, Linear, Operand, Protocol, ShareTensor};
+use std::ops::Range;
+
+use mpc_core::{Deal, Linear, Operand, Protocol, SecretTensor, ShareTensor};
 use nn_layers::Observer;
 use ring_arith::{EngineTensor, Shape, Tensor, View};
 
@@ -37,47 +39,9 @@ impl Program {
         inputs: Shares,
         observer: &mut dyn Observer,
     ) -> Result<Vec<P::Share>> {
-        let inputs = mpc.accept(shapes, inputs)?;
-        let inputs = self.plan.secret_inputs(inputs);
-        let outputs = if self.plan.guarded().is_empty() {
-            self.plan.run(mpc, weights, &inputs, observer)?
-        } else {
-            let seed = mpc.seed()?;
-            let (mut outputs, left) =
-                self.plan.run_guarded(mpc, weights, &inputs, seed, observer)?;
-            outputs.push(left);
-            outputs
-        };
-        Ok(outputs.iter().map(|output| output.share().clone()).collect())
-    }
-
-    /// [`Program::run`] on inputs of at most `examples` examples, which are filled up with zeros; the results are of
-    /// those examples that were there.
-    ///
-    /// # Errors
-    /// As [`Program::run`]; [`Error::Refused`] if there are more.
-    pub fn run_filled<P: Deal>(
-        &self,
-        mpc: &mut P,
-        weights: &[Operand<P>],
-        inputs: Shares,
-        examples: usize,
-        observer: &mut dyn Observer,
-    ) -> Result<Vec<P::Share>> {
-        let given = self.batch_of(&inputs)?;
-        if given == examples {
-            return self.run(mpc, weights, inputs, observer);
-        }
-        let Some(missing) = examples.checked_sub(given) else {
-            return Err(refused(format_args!(
-                "{given} examples where there is room for {examples}"
-            )));
-        };
-        let mut outputs = self.run(mpc, weights, fill(inputs, given, examples)?, observer)?;
-        let of_examples = self.plan.outputs().count();
-        for output in outputs.iter_mut().take(of_examples) {
-            *output = cut(mpc, output, &[given, missing])?.swap_remove(0);
-        }
+        let Batch { mut outputs, left } =
+            self.run_batch(mpc, weights, (shapes, inputs), &[], observer)?;
+        outputs.extend(left);
         Ok(outputs)
     }
 
@@ -94,30 +58,128 @@ impl Program {
         callers: Vec<Shares>,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Vec<P::Share>>> {
-        let examples = callers.iter().map(|inputs| self.batch_of(inputs));
-        let examples = examples.collect::<Result<Vec<_>>>()?;
+        let examples = self.examples_of(&callers)?;
         let inputs = join(callers)?;
-        let inputs = mpc.accept(&shapes_of(&inputs)?, inputs)?;
+        let shapes = shapes_of(&inputs)?;
+        let batch = self.run_batch(mpc, weights, (&shapes, inputs), &examples, observer)?;
+        batch.split(mpc, &examples, &vec![1; examples.len()])
+    }
+
+    /// [`Program::run_joined`] at a place of a tape, whose whole batch is of these shapes. Examples that are missing are
+    /// zeros. At the dealer there are no callers, and nothing is returned.
+    ///
+    /// The dealer does not know how many examples a caller will have. So the guard checks each example separately, and
+    /// a caller gets the sums over its examples. A plan that does not [keep examples
+    /// apart](Program::keeps_examples_apart) has one caller, who fills the place, and one guard.
+    ///
+    /// # Errors
+    /// As [`Program::run`]; [`Error::Refused`] if the callers' examples do not fit the place.
+    pub fn run_place<P: Deal>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        shapes: &[Shape],
+        callers: Vec<Shares>,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Vec<P::Share>>> {
+        let number = callers.len();
+        if !self.keeps_examples_apart() {
+            if number > 1 {
+                return Err(refused(
+                    "the examples of several callers, which it does not keep apart",
+                ));
+            }
+            let inputs = callers.into_iter().next().unwrap_or_default();
+            let outputs = self.run_on(mpc, weights, shapes, inputs, observer)?;
+            return Ok(vec![outputs; number]);
+        }
+        let room = self.batch(shapes)?;
+        let mut examples = self.examples_of(&callers)?;
+        let given = examples.iter().sum();
+        let Some(missing) = room.checked_sub(given) else {
+            let reason = format!("{given} examples where there is room for {room}");
+            return Err(refused(reason));
+        };
+        let inputs = if given > 0 { fill(join(callers)?, given, room)? } else { Vec::new() };
+        let guards = vec![1; room];
+        let batch = self.run_batch(mpc, weights, (shapes, inputs), &guards, observer)?;
+        if missing > 0 {
+            examples.push(missing);
+        }
+        let mut each = batch.split(mpc, &examples, &examples)?;
+        each.truncate(number);
+        Ok(each)
+    }
+
+    /// Runs the plan on a batch, with a separate guard for each of these numbers of examples, or with one for all if
+    /// there are none.
+    fn run_batch<P: Deal>(
+        &self,
+        mpc: &mut P,
+        weights: &[Operand<P>],
+        (shapes, inputs): (&[Shape], Shares),
+        guards: &[usize],
+        observer: &mut dyn Observer,
+    ) -> Result<Batch<P::Share>> {
+        let inputs = mpc.accept(shapes, inputs)?;
         let inputs = self.plan.secret_inputs(inputs);
         let (outputs, left) = if self.plan.guarded().is_empty() {
             (self.plan.run(mpc, weights, &inputs, observer)?, None)
         } else {
             let seed = mpc.seed()?;
-            let callers = (examples.as_slice(), seed);
-            let (outputs, left) = self.plan.run_joined(mpc, weights, &inputs, callers, observer)?;
+            let (outputs, left) = match guards {
+                [] => self.plan.run_guarded(mpc, weights, &inputs, seed, observer)?,
+                guards => self.plan.run_joined(mpc, weights, &inputs, (guards, seed), observer)?,
+            };
             (outputs, Some(left))
         };
-        let mut each: Vec<Vec<P::Share>> = examples.iter().map(|_| Vec::new()).collect();
-        for output in &outputs {
-            let parts = cut(mpc, output.share(), &examples)?;
-            each.iter_mut().zip(parts).for_each(|(outputs, part)| outputs.push(part));
+        let share = |result: SecretTensor<P>| result.share().clone();
+        let outputs = outputs.into_iter().map(share).collect();
+        Ok(Batch { outputs, left: left.map(share) })
+    }
+
+    /// The number of examples of each caller.
+    fn examples_of(&self, callers: &[Shares]) -> Result<Vec<usize>> {
+        callers.iter().map(|inputs| self.batch_of(inputs)).collect()
+    }
+}
+
+/// The results of a batch.
+struct Batch<S> {
+    outputs: Vec<S>,
+    /// The words of the guards, ordered by value, then by guard.
+    left: Option<S>,
+}
+
+impl<S: ShareTensor> Batch<S> {
+    /// Cuts the results into those of each caller, by their numbers of examples and of guards. A guard counts failed
+    /// checks, so the sums of a caller's counts are those of one guard over all its examples.
+    fn split<P: Protocol<Share = S>>(
+        &self,
+        mpc: &P,
+        examples: &[usize],
+        guards: &[usize],
+    ) -> Result<Vec<Vec<S>>> {
+        let mut each: Vec<Vec<S>> = examples.iter().map(|_| Vec::new()).collect();
+        for output in &self.outputs {
+            let rows = output.shape().dims()[0] / examples.iter().sum::<usize>();
+            for (range, outputs) in ranges(examples).zip(&mut each) {
+                let [start, end] = [rows * range.start, rows * range.end];
+                let view = View::Slice { axis: 0, start, end, step: 1 };
+                outputs.push(mpc.linear(&Linear::View(&view), output)?);
+            }
         }
-        if let Some(left) = left {
-            // The guard's words are ordered by value, then by caller.
-            for (caller, outputs) in each.iter_mut().enumerate() {
-                let end = left.shape().len();
-                let view = View::Slice { axis: 0, start: caller, end, step: examples.len() };
-                outputs.push(mpc.linear(&Linear::View(&view), left.share())?);
+        if let Some(left) = &self.left {
+            let all = guards.iter().sum::<usize>();
+            let values = left.shape().len() / all;
+            let by_value = View::Reshape(Shape::new([values, all])?);
+            let by_value = mpc.linear(&Linear::View(&by_value), left)?;
+            for (Range { start, end }, outputs) in ranges(guards).zip(&mut each) {
+                let own = View::Slice { axis: 1, start, end, step: 1 };
+                let own = mpc.linear(&Linear::View(&own), &by_value)?;
+                let sums = mpc.linear(&Linear::Sum(&[1]), &own)?;
+                let flat = View::Reshape(Shape::new([values])?);
+                outputs.push(mpc.linear(&Linear::View(&flat), &sums)?);
             }
         }
         Ok(each)
@@ -147,6 +209,9 @@ fn join(callers: Vec<Shares>) -> Result<Shares> {
 
 /// Inputs of `given` examples, filled up with zeros to `examples` examples.
 fn fill(inputs: Shares, given: usize, examples: usize) -> Result<Shares> {
+    if given == examples {
+        return Ok(inputs);
+    }
     let filled = |component: Tensor| {
         let mut dims = component.shape().dims().to_vec();
         dims[0] = dims[0] / given * examples;
@@ -158,15 +223,12 @@ fn fill(inputs: Shares, given: usize, examples: usize) -> Result<Shares> {
     inputs.into_iter().map(|held| held.into_iter().map(filled).collect()).collect()
 }
 
-/// Cuts a result along its first axis into one part for each caller, by their numbers of examples.
-fn cut<P: Protocol>(mpc: &P, all: &P::Share, examples: &[usize]) -> Result<Vec<P::Share>> {
-    let rows = all.shape().dims()[0] / examples.iter().sum::<usize>();
+/// The positions of parts of these lengths, one after the other.
+fn ranges(lengths: &[usize]) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
-    let piece = |&examples: &usize| {
+    lengths.iter().map(move |length| {
         let start = end;
-        end += rows * examples;
-        let view = View::Slice { axis: 0, start, end, step: 1 };
-        Ok(mpc.linear(&Linear::View(&view), all)?)
-    };
-    examples.iter().map(piece).collect()
+        end += length;
+        start..end
+    })
 }

@@ -133,8 +133,7 @@ impl Visit<'_> {
         let words = program.answer_words(&shapes)?;
         let (reserved, coming, inputs) = self.receive_inputs(*job, words, &shapes)?;
         let (model, version, profile) = (model.clone(), *version, *profile);
-        // An answer from a tape is one client's.
-        let most = if core.shelf.is_some() { 1 } else { program.most_together(&core.limits) };
+        let most = core.most_together(&manifest, &program, batch);
         // A profile is of one job.
         let joins = (most > 1 && !profile).then(|| Joins {
             like: Digest::of(&[model.as_bytes(), version.to_string().as_bytes()]),
@@ -226,6 +225,16 @@ impl Visit<'_> {
 }
 
 impl Core {
+    /// The most examples of jobs that run together with a job of `batch` examples: as many as a tape has room for, where
+    /// answers come from tapes.
+    fn most_together(&self, manifest: &Manifest, program: &Program, batch: usize) -> usize {
+        let most = program.most_together(&self.limits);
+        let Some(shelf) = &self.shelf else { return most };
+        // A job for which there is no tape is refused when it is its turn.
+        let tapes = candidates(self, shelf, manifest, program, batch).unwrap_or_default();
+        tapes.iter().map(Candidate::examples).max().map_or(1, |room| most.min(room))
+    }
+
     /// The traffic of a job of these sizes, of a program or one of its longer steps. With tapes it is the traffic of the tape's
     /// batch.
     fn predict(

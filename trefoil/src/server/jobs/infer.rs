@@ -14,7 +14,7 @@ use crate::{
         Core, Job, Outcome, Output,
         agreement::Proposal,
         cache::{Hashes, Loaded},
-        tapes::{Candidate, candidates},
+        tapes::{Candidate, TapeShare, candidates},
         worker::{Computing, Observing, Worker, compare_counters},
     },
     store::Manifest,
@@ -76,18 +76,8 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
     fn prepare(&self, worker: &mut Worker<'_, P>, job: JobInfo<'_>) -> Result<Self::Ready> {
         let manifest = self.check(worker.core, job.client, 0)?;
         let loaded = worker.load(&self.model, &manifest)?;
-        let core = worker.core;
-        let mut batch = loaded.program.batch_of(&self.inputs)?;
-        let found = core
-            .shelf
-            .as_ref()
-            .map(|shelf| candidates(core, shelf, &manifest, &loaded.program, batch));
-        let tapes = found.transpose()?;
-        let sizes = tapes.iter().flatten().map(Candidate::examples);
-        batch = sizes.max().unwrap_or(batch);
-        core.check_room(&loaded.program, batch)?;
-        worker.take_profile(core.profile(&loaded.program, batch.into())?);
-        Ok(ReadyModel { loaded, tapes })
+        let batch = loaded.program.batch_of(&self.inputs)?;
+        worker.ready(&manifest, loaded, batch)
     }
 
     fn run(
@@ -99,11 +89,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Infer {
     ) -> Result<Outcome> {
         let began = Instant::now();
         let inputs = std::mem::take(&mut self.inputs);
-        let ended = match Proposal::tape(&agreed.proposals).transpose() {
-            Ok(None) => worker.infer(&agreed.terms, &loaded, vec![inputs], self.profile),
-            Ok(Some(tape)) => worker.play(tape, &loaded, inputs, self.profile),
-            Err(reason) => Err(Error::refused("servers", reason)),
-        };
+        let ended = worker.answer(agreed, &loaded, vec![inputs], self.profile);
         worker.core.quotas.ran(job.client, &self.model, self.examples, began.elapsed());
         ended.map(only)
     }
@@ -139,7 +125,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
             counts.push(infer.examples);
         }
         let began = Instant::now();
-        let ended = self.infer(&agreed.terms, &loaded, callers, false);
+        let ended = self.answer(&agreed, &loaded, callers, false);
         let (time, all) = (began.elapsed(), counts.iter().sum::<u64>().max(1));
         for ((_, job), examples) in jobs.iter().zip(counts) {
             let share = time.mul_f64(examples as f64 / all as f64);
@@ -151,7 +137,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
     /// Checks each of the jobs, and that there is room for all at once.
     fn prepare_joined(&mut self, jobs: &mut [(Id, Job)]) -> Result<ReadyModel<P>> {
         let core = self.core;
-        let mut found: Option<(String, Arc<Loaded<P>>)> = None;
+        let mut found: Option<(Manifest, Arc<Loaded<P>>)> = None;
         let mut batch = 0;
         let mut examples: HashMap<&str, u64> = HashMap::new();
         for (_, job) in jobs {
@@ -161,27 +147,60 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
             *beside = beside.saturating_add(infer.examples);
             let loaded = match &found {
                 Some((known, loaded))
-                    if *known == infer.model && loaded.version == manifest.version =>
+                    if known.name == infer.model && known.version == manifest.version =>
                 {
                     loaded
                 }
                 Some(_) => return Err(Error::refused("jobs", "they are not for the same model")),
                 None => {
                     let loaded = self.load(&infer.model, &manifest)?;
-                    &found.insert((infer.model.clone(), loaded)).1
+                    &found.insert((manifest, loaded)).1
                 }
             };
             batch += loaded.program.batch_of(&infer.inputs)?;
         }
         let none = || Error::Internal("no jobs to join".to_owned());
-        let (_, loaded) = found.ok_or_else(none)?;
+        let (manifest, loaded) = found.ok_or_else(none)?;
         loaded.program.check_memory(batch, &core.limits)?;
-        core.check_room(&loaded.program, batch)?;
-        self.take_profile(core.profile(&loaded.program, batch.into())?);
-        Ok(ReadyModel::alone(loaded))
+        self.ready(&manifest, loaded, batch)
     }
 
-    /// Runs a model on the inputs of each caller. Returns what each gets; the cost is that of the whole.
+    /// Makes sure that a model can run on a batch, at a place of a tape where answers come from tapes.
+    fn ready(
+        &mut self,
+        manifest: &Manifest,
+        loaded: Arc<Loaded<P>>,
+        batch: usize,
+    ) -> Result<ReadyModel<P>> {
+        let core = self.core;
+        let found = core
+            .shelf
+            .as_ref()
+            .map(|shelf| candidates(core, shelf, manifest, &loaded.program, batch));
+        let tapes = found.transpose()?;
+        let batch = tapes.iter().flatten().map(Candidate::examples).max().unwrap_or(batch);
+        core.check_room(&loaded.program, batch)?;
+        self.take_profile(core.profile(&loaded.program, batch.into())?);
+        Ok(ReadyModel { loaded, tapes })
+    }
+
+    /// Runs a model on the inputs of each caller, at a place of a tape where answers come from tapes. Returns what each
+    /// gets; the cost is that of the whole.
+    fn answer(
+        &mut self,
+        agreed: &Agreed,
+        model: &Loaded<P>,
+        callers: Vec<Shares>,
+        profile: bool,
+    ) -> Result<Vec<Output>> {
+        match Proposal::tape(&agreed.proposals).transpose() {
+            Ok(None) => self.infer(&agreed.terms, model, callers, profile),
+            Ok(Some(tape)) => self.play(tape, model, callers, profile),
+            Err(reason) => Err(Error::refused("servers", reason)),
+        }
+    }
+
+    /// Runs a model on the inputs of each caller together with the other servers.
     fn infer(
         &mut self,
         terms: &Digest,
@@ -226,12 +245,12 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         each.iter().map(answer).collect()
     }
 
-    /// Runs a model on a client's inputs with what the next place of a tape has. The place is spent before that.
+    /// Runs a model on the inputs of each caller with what the next place of a tape has. The place is spent before that.
     fn play(
         &mut self,
         tape: Id,
         model: &Loaded<P>,
-        inputs: Shares,
+        callers: Vec<Shares>,
         profile: bool,
     ) -> Result<Vec<Output>> {
         let Computing::Tapes(players) = &mut self.computing else {
@@ -240,16 +259,18 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         let player = players.player(self.core, &self.control, tape, model)?;
         player.take_place(self.core)?;
         let mut observer = Observing::begin(&self.control, &self.canceller);
-        let outputs = player.run(model, inputs, &mut observer);
-        let outputs = observer.end(self.core.me, outputs)?;
+        let each = player.run(model, callers, &mut observer);
+        let each = observer.end(self.core.me, each)?;
         let mut cost = self.control.cost();
         cost.tape = player.played();
         if !profile {
             cost.steps.clear();
         }
         compare_counters(self.core, &mut self.control, player.operations())?;
-        let released = player.release(&outputs)?;
-        Ok(vec![Output::Answer(released, Box::new(cost))])
+        let answer = |results: &Vec<TapeShare>| {
+            Ok(Output::Answer(player.release(results)?, Box::new(cost.clone())))
+        };
+        each.iter().map(answer).collect()
     }
 }
 

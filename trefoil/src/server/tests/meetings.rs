@@ -9,13 +9,13 @@ use super::{
 };
 
 /// The request of a client. A request without an answer returns nothing.
-pub(super) type Ask<'a, T = Result<Vec<f64>>> = &'a (dyn Fn(&World) -> T + Sync);
+pub(super) type Ask<'a, T = Result<Vec<f64>>, W = World> = &'a (dyn Fn(&W) -> T + Sync);
 
 /// Hands in jobs one after the other, before the first of them can run. Returns how each ended.
-pub(super) fn meet<T: Send, const N: usize>(
-    world: &World,
+pub(super) fn meet<T: Send, const N: usize, const SERVERS: usize>(
+    world: &World<SERVERS>,
     gates: &Gates,
-    asks: [Ask<'_, T>; N],
+    asks: [Ask<'_, T, World<SERVERS>>; N],
 ) -> Vec<T> {
     gates.shut("next job", 1, 0);
     wait_until(|| gates.waiting.load(Ordering::SeqCst) > 0);

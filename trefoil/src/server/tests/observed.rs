@@ -59,7 +59,7 @@ fn models_are_in_memory_before_their_first_job() {
 }
 
 /// A server's records of an event, without the time.
-pub(super) fn audited(world: &World, party: usize, event: &str) -> Vec<Value> {
+pub(super) fn audited<const N: usize>(world: &World<N>, party: usize, event: &str) -> Vec<Value> {
     let text = fs::read_to_string(&world.audits[party]).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["event"] == event && line["party"] == party).collect()

@@ -10,7 +10,7 @@ use super::{
 use crate::client::Answer;
 
 /// Runs `m` on rows of three numbers.
-fn ask(world: &World, client: &str, rows: &[f64]) -> Result<Answer> {
+pub(super) fn ask<const N: usize>(world: &World<N>, client: &str, rows: &[f64]) -> Result<Answer> {
     let mut client = world.client(client);
     let version = client.model("m")?.version;
     let words = FixedPoint(FracBits::new(20).unwrap()).encode(rows).unwrap();
@@ -24,7 +24,7 @@ fn numbers(answer: &Answer) -> Vec<f64> {
     words.map(|&word| word as i64 as f64 / f64::from(1 << 20)).collect()
 }
 
-fn is(answer: &Answer, expected: &[f64]) {
+pub(super) fn is(answer: &Answer, expected: &[f64]) {
     let found = numbers(answer);
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {
@@ -46,7 +46,7 @@ fn jobs_done(world: &World) -> u64 {
 fn jobs_that_wait_for_one_model_run_as_one_and_each_client_gets_its_own_answer() {
     let (world, gates) = with_model();
     let before = jobs_done(&world);
-    let answers = meet::<_, 3>(
+    let answers = meet::<_, 3, 3>(
         &world,
         &gates,
         [
@@ -104,7 +104,7 @@ fn what_is_wrong_with_one_job_does_not_touch_those_that_wait_with_it() {
         };
         Err(Error::refused("servers", reason(&replies[0])))
     };
-    let ended = meet::<_, 3>(
+    let ended = meet::<_, 3, 3>(
         &world,
         &gates,
         [&|world| ask(world, "a", &[1.0, 2.0, 4.0]), &spoilt, &|world| {
@@ -122,7 +122,7 @@ fn what_is_wrong_with_one_job_does_not_touch_those_that_wait_with_it() {
 fn a_value_out_of_range_is_told_to_its_own_client_alone() {
     let (world, gates) = with_model();
     let left = |answer: &Answer| answer.outputs.last().unwrap().words().to_vec();
-    let answers = meet::<_, 3>(
+    let answers = meet::<_, 3, 3>(
         &world,
         &gates,
         [
