@@ -26,7 +26,7 @@ _MOST_ANSWERS, _MOST_EXAMPLES = 2**32, 65_536
 
 @dataclass(frozen=True)
 class TapeInfo:
-    """A tape: the ``party`` whose it is, the answers ``left`` of all ``answers``, and the most ``examples`` of each.
+    """A tape: the ``party`` whose it is, the places ``left`` of all ``answers``, and the most ``examples`` of each.
 
     Parameters
     ----------

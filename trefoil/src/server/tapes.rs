@@ -24,11 +24,11 @@ const KEPT: usize = 4;
 pub(super) struct Candidate {
     /// The name of both tapes of a pair.
     id: Id,
-    /// The first answer that this server has not used.
+    /// The first place that this server has not used.
     next: u64,
-    /// Answers in all.
+    /// Places in all.
     answers: u64,
-    /// Examples of each answer, at most.
+    /// Examples of each place, at most.
     examples: u64,
     /// The dealer who made it.
     dealer: String,
@@ -54,7 +54,7 @@ pub(super) struct Player {
 }
 
 impl Candidate {
-    /// Examples of each answer, at most.
+    /// Examples of each place, at most.
     pub(super) fn examples(&self) -> usize {
         self.examples as usize
     }

@@ -46,11 +46,11 @@ pub struct TapeState {
     pub model: Option<String>,
     /// The dealer who made it.
     pub dealer: String,
-    /// Examples of each answer, at most.
+    /// Examples of each place, at most.
     pub examples: u64,
-    /// Answers that are left.
+    /// Places that are left: each gives the answers of one run.
     pub left: u64,
-    /// Answers that there were.
+    /// Places that there were.
     pub answers: u64,
 }
 
@@ -101,9 +101,9 @@ pub fn shown_name(id: &[u8; 16]) -> String {
 pub struct Order<'a> {
     /// The program that the servers run.
     pub program: &'a Program,
-    /// Examples of each answer, at most.
+    /// Examples of each place, at most, of all jobs that share it.
     pub examples: usize,
-    /// Number of answers.
+    /// Number of places, each for the answers of one run.
     pub answers: u64,
     /// The settings of the servers' protocol.
     pub settings: Settings,

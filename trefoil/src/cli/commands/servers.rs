@@ -178,13 +178,13 @@ pub(super) fn ask_all(config: &ClientConfig) -> Result<Vec<Result<Status>>> {
     Ok(places.into_iter().zip(states).map(silent).collect())
 }
 
-/// The number of answers a tape still gives.
+/// The number of places that a tape still has.
 fn tape_line(party: usize, tape: &TapeState) -> String {
     let TapeState { tape: name, model, dealer, examples, left, answers } = tape;
     let model = model.as_ref().map_or("no model of yours".to_owned(), |model| format!("`{model}`"));
     format!(
         "party {party}: tape {name} of dealer {dealer} for {model}, up to {examples} at once: {left} of {answers} \
-         answers left"
+         places left"
     )
 }
 
