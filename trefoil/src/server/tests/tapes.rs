@@ -94,10 +94,14 @@ fn jobs_that_wait_take_one_place_of_a_tape_as_far_as_it_has_room() {
     is(&answers[4], &[1.0, -1.0]);
     assert_eq!(left(&world), [2, 2], "five jobs took two places");
     assert_eq!(world.servers[0].status().unwrap().done, before + 5);
-    let lines = audited(&world, 1, "job");
-    let lines = lines.iter().filter(|line| line["kind"] == "infer");
-    let examples: Vec<_> = lines.map(|line| line["examples"].as_u64().unwrap()).collect();
-    assert_eq!(examples, [1, 2, 4, 1, 3], "a line for each job, in the order of the places");
+    let lines = audited(&world, 0, "job");
+    let of = |what: &str| -> Vec<u64> {
+        let lines = lines.iter().filter(|line| line["kind"] == "infer");
+        lines.map(|line| line[what].as_u64().unwrap()).collect()
+    };
+    assert_eq!(of("examples"), [1, 2, 4, 1, 3], "a line for each job, in the order of the places");
+    let (sent, place) = (of("sent_bytes"), answers[0].costs[0].bytes);
+    assert_eq!([sent[..4].iter().sum::<u64>(), sent[4]], [place, place], "a place is counted once");
 
     // Every place costs what was predicted, however many examples and clients are at it.
     let alone = ask(&world, "a", &[1.0, 2.0, 4.0]).unwrap();
