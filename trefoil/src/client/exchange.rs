@@ -5,7 +5,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mpc_core::{Parcel, Released, Sharing};
@@ -20,6 +20,9 @@ use crate::{
 /// Largest result that a client takes, in bytes.
 const RESULT: u64 = 1 << 32;
 
+/// The time in which a server says whom it accuses, after another one has.
+const ACCUSATIONS: Duration = Duration::from_secs(5);
+
 /// The state that the conversations of one job share.
 pub(super) struct Joint {
     pub(super) over: AtomicBool,
@@ -27,6 +30,12 @@ pub(super) struct Joint {
 }
 
 impl Joint {
+    /// True if a server has accused others, which all others may have noticed too.
+    fn is_accused(&self) -> bool {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*first, Some(Error::Cheated(_)))
+    }
+
     /// Keeps the first error and makes the other conversations end.
     pub(super) fn note<T>(&self, outcome: Result<T>) -> Option<T> {
         match outcome {
@@ -104,6 +113,7 @@ pub(super) fn outcome(
     watch: &dyn Watch,
     joint: &Joint,
 ) -> Result<Reply> {
+    let mut over = None;
     loop {
         match hear(channel, silence)? {
             // What the servers say of one of them names it already.
@@ -123,7 +133,10 @@ pub(super) fn outcome(
             other => return Err(unexpected(&other)),
         }
         if joint.over.load(Ordering::Acquire) {
-            return Err(Error::Internal("the job has failed at another server".to_owned()));
+            let since = *over.get_or_insert_with(Instant::now);
+            if !joint.is_accused() || since.elapsed() > ACCUSATIONS {
+                return Err(Error::Internal("the job has failed at another server".to_owned()));
+            }
         }
     }
 }
