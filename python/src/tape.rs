@@ -10,6 +10,7 @@ use trefoil::{
     cluster,
     config::{DealerConfig, PartyConfig},
     protocols::Tape,
+    server,
     tapes::{Order, Shelf},
 };
 
@@ -77,7 +78,8 @@ pub(crate) fn add_tape(
             let reason = "this server plays no tapes: `protocol` is not \"rss-dealt\"";
             return Err(Failure::new(Kind::Config, format!("{}: {reason}", party.display())));
         }
-        let shelf = Shelf::new(&config.data, config.store_key()?);
+        let holder = server::party_holder(&config, &server::party_identity(&config)?)?;
+        let shelf = Shelf::new(&config.data, holder, config.store_key()?);
         shelf.trust(cluster::trust(&config.files())?);
         Ok(shelf.add(&file, config.party)?)
     };

@@ -1,19 +1,29 @@
 //! Encryption of what lies on the disk, under a key that its operator keeps elsewhere.
 //!
 //! Each file has a separate key: BLAKE3 in its derivation mode, keyed with the store's key. Its inputs are a fresh
-//! salt, the name and version of what the file belongs to, and which of its files it is. So a file in another place
-//! does not open. Its bytes are AES-256-GCM in chunks of 1 MiB, whose numbers are the nonces; the last chunk is
-//! marked, so that none can be cut off.
+//! salt, the server and its cluster, the name and version of what the file belongs to, and which of its files it is. So
+//! a file in another place does not open. Its bytes are AES-256-GCM in chunks of 1 MiB, whose numbers are the nonces; the
+//! last chunk is marked, so that none can be cut off.
+//!
+//! Texts that stay readable, such as manifests, have a code by which only a holder of the key can have written them
+//! there.
 
 use std::{fmt, fs, path::Path, process::Command};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use super::{Error, Id, Result, files::check_private, id::fill_random};
+use super::{Error, Holder, Id, Result, files::check_private, id::fill_random};
 
-/// The first bytes of every sealed file.
-const MAGIC: &[u8; 16] = b"trefoil-sealed 1";
+/// The first bytes of a sealed file that is bound to no server.
+const LOOSE: &[u8; 16] = b"trefoil-sealed 1";
+
+/// The first bytes of a sealed file that is bound to a server of a cluster. Earlier programs began such files as well
+/// with [`LOOSE`].
+const BOUND: &[u8; 16] = b"trefoil-sealed 2";
+
+/// The length of both.
+const MAGIC: usize = 16;
 
 /// Bytes of a salt, of a chunk and of its tag.
 const SALT: usize = 32;
@@ -27,16 +37,28 @@ pub struct StoreKey(Zeroizing<[u8; 32]>);
 /// The place of a file, which its encryption is bound to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
+    /// The server in whose data folder it lies, if it lies in one.
+    pub holder: Option<Holder>,
     pub name: &'a str,
     pub version: Id,
-    /// `plan`, `shares`, `tape`, `identity` or `saved`.
+    /// `plan`, `shares`, `tokenizer`, `manifest`, `staged`, `inventory`, `tape`, `identity` or `saved`.
     pub kind: &'a str,
 }
 
 impl<'a> Place<'a> {
-    /// The place of a file that belongs to no version.
-    pub(crate) fn unversioned(name: &'a str, kind: &'a str) -> Self {
-        Self { name, version: Id::from([0; 16]), kind }
+    /// The place of a file that belongs to no version and no data folder.
+    pub(crate) fn loose(name: &'a str, kind: &'a str) -> Self {
+        Self { holder: None, name, version: Id::from([0; 16]), kind }
+    }
+
+    /// The place of a file of a server that belongs to no version.
+    pub(crate) fn unversioned(holder: Holder, name: &'a str, kind: &'a str) -> Self {
+        Self { holder: Some(holder), ..Self::loose(name, kind) }
+    }
+
+    /// The first bytes of a file of this place.
+    fn magic(&self) -> &'static [u8; MAGIC] {
+        if self.holder.is_some() { BOUND } else { LOOSE }
     }
 }
 
@@ -100,14 +122,27 @@ impl StoreKey {
 
     /// The key of one file.
     fn of_file(&self, salt: &[u8], place: Place<'_>) -> LessSafeKey {
-        let mut hash = blake3::Hasher::new_derive_key("trefoil 2026 file of a store");
-        hash.update(&*self.0).update(salt);
-        for part in [place.name.as_bytes(), &place.version.bytes(), place.kind.as_bytes()] {
-            hash.update(&(part.len() as u64).to_le_bytes()).update(part);
-        }
-        let key = Zeroizing::new(*hash.finalize().as_bytes());
+        let key = self.derived("trefoil 2026 file of a store", salt, place);
         let key = UnboundKey::new(&AES_256_GCM, &*key).expect("a key of AES-256 has 32 bytes");
         LessSafeKey::new(key)
+    }
+
+    /// A key for one purpose at one place.
+    fn derived(&self, context: &str, salt: &[u8], place: Place<'_>) -> Zeroizing<[u8; 32]> {
+        let mut hash = blake3::Hasher::new_derive_key(context);
+        hash.update(&*self.0).update(salt);
+        let holder = place.holder.map(|holder| holder.bytes());
+        let parts = [place.name.as_bytes(), &place.version.bytes(), place.kind.as_bytes()];
+        for part in parts.into_iter().chain(holder.iter().map(|bytes| &bytes[..])) {
+            hash.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        Zeroizing::new(*hash.finalize().as_bytes())
+    }
+
+    /// The code of a text that stays readable at its place. Nobody without the key can make it. Comparing two takes
+    /// the same time whatever they are.
+    pub(crate) fn code(&self, place: Place<'_>, text: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.derived("trefoil 2026 code of a text", &[], place), text)
     }
 
     /// The bytes of a file, sealed.
@@ -119,8 +154,8 @@ impl StoreKey {
         fill_random(&mut salt)?;
         let key = self.of_file(&salt, place);
         let chunks = bytes.len().div_ceil(CHUNK).max(1);
-        let mut sealed = Vec::with_capacity(MAGIC.len() + SALT + bytes.len() + chunks * TAG);
-        sealed.extend_from_slice(MAGIC);
+        let mut sealed = Vec::with_capacity(MAGIC + SALT + bytes.len() + chunks * TAG);
+        sealed.extend_from_slice(place.magic());
         sealed.extend_from_slice(&salt);
         for number in 0..chunks {
             let chunk = &bytes[number * CHUNK..bytes.len().min((number + 1) * CHUNK)];
@@ -138,13 +173,31 @@ impl StoreKey {
     ///
     /// # Errors
     /// A sentence that states why they do not open.
-    pub(crate) fn open(&self, place: Place<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
-        let head = MAGIC.len() + SALT;
-        if !is_sealed(&bytes) || bytes.len() < head + TAG {
+    pub(crate) fn open(&self, place: Place<'_>, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+        if !is_sealed(&bytes) {
             return Err("it is not encrypted, and this store has a key: run `trefoil store rekey`"
                 .to_owned());
         }
-        let key = self.of_file(&bytes[MAGIC.len()..head], place);
+        if !bytes.starts_with(place.magic()) {
+            return Err("an earlier program encrypted it, which did not bind it to its cluster and party: run \
+                        `trefoil store rekey`"
+                .to_owned());
+        }
+        self.open_sealed(place, bytes)
+    }
+
+    /// The bytes of a sealed file of this program or of one before, which bound none to a server.
+    fn open_any(&self, place: Place<'_>, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+        let holder = place.holder.filter(|_| bytes.starts_with(BOUND));
+        self.open_sealed(Place { holder, ..place }, bytes)
+    }
+
+    fn open_sealed(&self, place: Place<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+        let head = MAGIC + SALT;
+        if bytes.len() < head + TAG {
+            return Err("it is cut off".to_owned());
+        }
+        let key = self.of_file(&bytes[MAGIC..head], place);
         let chunks = (bytes.len() - head).div_ceil(CHUNK + TAG);
         let mut to = 0;
         for number in 0..chunks {
@@ -153,8 +206,8 @@ impl StoreKey {
             let nonce = nonce(number, number + 1 == chunks);
             let opened = key.open_in_place(nonce, Aad::empty(), &mut bytes[from..end]);
             let opened = opened.map(|plain| plain.len()).map_err(|_| {
-                "it does not open with this store's key: the key is another one, or the file was changed or is of \
-                 another model"
+                "it does not open with this store's key: the key is another one, or the file was changed or is that of \
+                 another name, version or server"
                     .to_owned()
             })?;
             bytes.copy_within(from..from + opened, to);
@@ -199,11 +252,12 @@ pub(crate) fn rekeyed(
         return Ok(None);
     }
     let plain = match from {
-        Some(key) if is_sealed(&bytes) => key.open(place, bytes)?,
-        None if is_sealed(&bytes) => {
-            return Err("it is encrypted under another key: name that with --from".to_owned());
-        }
-        _ => bytes,
+        _ if !is_sealed(&bytes) => bytes,
+        Some(key) => key.open_any(place, bytes)?,
+        // An earlier program may have encrypted it under the same key.
+        None => to
+            .and_then(|key| key.open_any(place, bytes).ok())
+            .ok_or("it is encrypted under another key: name that with --from")?,
     };
     let Some(key) = to else { return Ok(Some(plain)) };
     let plain = Zeroizing::new(plain);
@@ -212,7 +266,7 @@ pub(crate) fn rekeyed(
 
 /// True if bytes are those of a sealed file.
 pub(crate) fn is_sealed(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
+    bytes.starts_with(LOOSE) || bytes.starts_with(BOUND)
 }
 
 /// The nonce of a chunk: its number, and whether it is the last.
@@ -239,13 +293,14 @@ pub(crate) fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{base::ClusterId, testing::holder};
 
     fn key(byte: u8) -> StoreKey {
         StoreKey(Zeroizing::new([byte; 32]))
     }
 
     fn place() -> Place<'static> {
-        Place { name: "m", version: Id::from([0; 16]), kind: "shares" }
+        Place { holder: Some(holder(0)), name: "m", version: Id::from([0; 16]), kind: "shares" }
     }
 
     #[test]
@@ -255,13 +310,18 @@ mod tests {
             let sealed = key(1).seal(place(), &bytes).unwrap();
             assert_eq!(key(1).open(place(), sealed.clone()).unwrap(), bytes, "{len}");
             assert_ne!(sealed, key(1).seal(place(), &bytes).unwrap(), "no salt is used twice");
+            let cluster = ClusterId::of_key(b"another");
             let elsewhere = [
+                Place { holder: Some(holder(1)), ..place() },
+                Place { holder: Some(Holder { cluster, ..holder(0) }), ..place() },
+                Place { holder: None, ..place() },
                 Place { name: "n", ..place() },
                 Place { version: Id::from([1; 16]), ..place() },
                 Place { kind: "plan", ..place() },
             ];
             for place in elsewhere {
                 key(1).open(place, sealed.clone()).unwrap_err();
+                assert_ne!(key(1).code(place, &bytes), key(1).code(self::place(), &bytes));
             }
             key(2).open(place(), sealed.clone()).unwrap_err();
             for at in [16, 48, sealed.len() - 1] {
@@ -301,6 +361,23 @@ mod tests {
         }
         let sealed = one.seal(place(), b"secret").unwrap();
         assert!(opened(None, place(), sealed).unwrap_err().contains("has no key"));
+    }
+
+    #[test]
+    fn what_an_earlier_program_encrypted_is_brought_under_the_same_key_by_rekeying_alone() {
+        let (one, two) = (key(1), key(2));
+        let earlier = Place { holder: None, ..place() };
+        let before = one.seal(earlier, b"secret").unwrap();
+        let text = one.open(place(), before.clone()).unwrap_err();
+        assert!(text.contains("trefoil store rekey"), "{text}");
+        for (from, to) in [(None, &one), (Some(&one), &one), (Some(&one), &two)] {
+            let after = rekeyed(place(), before.clone(), from, Some(to)).unwrap().unwrap();
+            assert_eq!(to.open(place(), after).unwrap(), b"secret");
+        }
+        let text = rekeyed(place(), before.clone(), None, Some(&two)).unwrap_err();
+        assert!(text.contains("--from"), "{text}");
+        // What lies in no data folder is as it was.
+        assert_eq!(one.open(earlier, before).unwrap(), b"secret");
     }
 
     #[test]

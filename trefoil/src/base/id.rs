@@ -172,6 +172,32 @@ impl fmt::Display for ClusterId {
     }
 }
 
+/// A server of a cluster, to which its files belong. The store as a whole and each of its files name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holder {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The party whose shares these are.
+    pub party: usize,
+}
+
+impl Holder {
+    /// The bytes to which encryption is bound.
+    pub(crate) fn bytes(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&self.cluster.0.bytes());
+        bytes[16..].copy_from_slice(&(self.party as u64).to_le_bytes());
+        bytes
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "party {} of cluster {}", self.party, self.cluster)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

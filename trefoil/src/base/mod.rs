@@ -10,7 +10,7 @@ pub(crate) mod log;
 pub(crate) mod memory;
 
 pub use error::{Accusation, Error, Result};
-pub use id::{ClusterId, Digest, Id};
+pub use id::{ClusterId, Digest, Holder, Id};
 
 /// This program: its version, and a hash of the sources that decide what servers compute and send each other. Two
 /// programs for which it differs do not compute together.

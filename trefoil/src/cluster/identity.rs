@@ -94,7 +94,7 @@ pub(crate) fn rekey_private(role: &Role, files: &Files<'_>, from: Option<&StoreK
 
 /// The place of a private key, which its encryption is bound to.
 fn place_of(role: &str) -> Place<'_> {
-    Place::unversioned(role, "identity")
+    Place::loose(role, "identity")
 }
 
 /// Says what is wrong if a certificate is not valid now.

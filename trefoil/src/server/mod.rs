@@ -53,7 +53,7 @@ use queue::{Follower, Full, Leader};
 use quota::Quotas;
 pub use rebuild::Report;
 pub(crate) use serve::stop_signals;
-pub use serve::{open_store, party_identity, rebuild_store, serve};
+pub use serve::{open_store, party_holder, party_identity, rebuild_store, serve};
 use state::{Ending, Failure, Job, Outcome, Output, Phase, Queue, Running, State};
 
 use crate::{
@@ -163,7 +163,7 @@ impl Server {
             session: None,
         };
         let shelf = computing.protocol.plays_tapes();
-        let shelf = shelf.then(|| Shelf::new(store.root(), store.key().cloned()));
+        let shelf = shelf.then(|| Shelf::new(store.root(), store.holder(), store.key().cloned()));
         let quotas = Arc::new(Quotas::new(me, limits.clone(), store.ledger()));
         Self(Arc::new(Core {
             me,

@@ -98,7 +98,7 @@ pub fn serve(config: &PartyConfig) -> Result<()> {
 /// A server's identity and its store, which has used no newer list of revoked certificates.
 fn open_party(config: &PartyConfig) -> Result<(Identity, Store)> {
     let identity = party_identity(config)?;
-    let holder = Holder { cluster: cluster_id(&identity)?, party: config.party };
+    let holder = party_holder(config, &identity)?;
     let worker = config.cell().map_or(Worker::Alone, Worker::Cell);
     // No job runs for longer.
     let hold = 2 * config.limits.job_limit();
@@ -238,12 +238,20 @@ pub fn party_identity(config: &PartyConfig) -> Result<Identity> {
     identity(&Role::party(config.party), &config.files())
 }
 
+/// The server that this configuration is of, as its files name it.
+///
+/// # Errors
+/// [`Error::Net`] if the authority's certificate cannot be read.
+pub fn party_holder(config: &PartyConfig, identity: &Identity) -> Result<Holder> {
+    Ok(Holder { cluster: cluster_id(identity)?, party: config.party })
+}
+
 /// A party's store, which nobody else may use meanwhile: for work on it while its servers are stopped.
 ///
 /// # Errors
 /// As [`Store::open`].
 pub fn open_store(config: &PartyConfig, identity: &Identity) -> Result<Store> {
-    let holder = Holder { cluster: cluster_id(identity)?, party: config.party };
+    let holder = party_holder(config, identity)?;
     Store::open(&config.data, holder, config.store_key()?)
 }
 

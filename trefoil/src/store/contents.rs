@@ -6,10 +6,7 @@ use super::{
     FileSum, Manifest, Part, Store, damaged, replaced,
     shares::{check_sum, parse_shares, sum_of},
 };
-use crate::base::{
-    Error, Id, Result, Shares,
-    encryption::{Place, opened},
-};
+use crate::base::{Error, Id, Result, Shares, encryption::opened};
 
 impl Store {
     /// The files of a version, and what they must be.
@@ -19,15 +16,10 @@ impl Store {
         manifest: &'a Manifest,
     ) -> impl Iterator<Item = (Part, String, &'a FileSum)> + use<'a> {
         let (name, version) = (name.to_owned(), manifest.version);
-        let all = [
-            (Part::Plan, Some(&manifest.plan)),
-            (Part::Shares, Some(&manifest.shares)),
-            (Part::Tokenizer, manifest.tokenizer.as_ref()),
-        ];
         let file = move |(part, sum): (Part, Option<&'a FileSum>)| {
             Some((part, part.of(&name, version), sum?))
         };
-        all.into_iter().filter_map(file)
+        manifest.files().into_iter().filter_map(file)
     }
 
     /// The bytes of a file that must be as the manifest says, or its damage.
@@ -72,7 +64,7 @@ impl Store {
     ) -> Result<Vec<u8>, String> {
         let version = manifest.version;
         let bytes = self.read_checked(&part.of(name, version), sum)?;
-        opened(self.key.as_ref(), Place { name, version, kind: part.name() }, bytes)
+        opened(self.key.as_ref(), self.place_of(name, version, part), bytes)
     }
 
     /// Reads and checks this party's shares of a version's weights.

@@ -1,7 +1,9 @@
 //! The current version under a name, and whether it can be used.
 
-use super::{Content, MANIFEST, Manifest, Store, damaged, item, parse_sealed, replaced};
-use crate::base::{Error, Result, check::check_name};
+use super::{
+    Content, MANIFEST, Manifest, Store, damaged, item, manifest::check_code, parse_sealed, replaced,
+};
+use crate::base::{Error, Id, Result, check::check_name};
 
 /// The current version under a name.
 #[derive(Debug)]
@@ -137,14 +139,27 @@ impl Store {
     pub(super) fn read_manifest(&self, name: &str) -> Result<Option<Manifest>, String> {
         let place = item(name, MANIFEST);
         let object = self.backing.read(&place).map_err(|error| error.to_string())?;
-        let parsed = object.map(|object| self.parse(&object.bytes, name)).transpose();
+        let parsed = object.map(|object| self.parse(&object.bytes, name, None)).transpose();
         parsed.map_err(|reason| format!("{}: {reason}", self.backing.place(&place)))
     }
 
-    /// A manifest of the model `name`, which must be one, and this server's.
-    pub(super) fn parse(&self, bytes: &[u8], name: &str) -> Result<Manifest, String> {
+    /// A manifest of the model `name`, current or of a staged version, which must be one, and this server's; and, where
+    /// the store has a key, written with it.
+    pub(super) fn parse(
+        &self,
+        bytes: &[u8],
+        name: &str,
+        staged: Option<Id>,
+    ) -> Result<Manifest, String> {
         let manifest: Manifest = parse_sealed(bytes)?;
         manifest.check(self.holder, name)?;
+        if let Some(key) = &self.key
+            && !check_code(bytes, self.place_of_manifest(name, staged), [key])?
+        {
+            return Err("this store has a key, and it was written without one: by an earlier program, or by somebody \
+                        else; `trefoil store rekey` trusts what it says"
+                .to_owned());
+        }
         Ok(manifest)
     }
 }

@@ -1,13 +1,16 @@
 //! Manifests: a server's knowledge of a version of a model, and the owner of its files.
 
-use std::{fmt, path::Path, time::SystemTime};
+use std::{path::Path, time::SystemTime};
 
 use mpc_core::Sharing;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::backing::Backing;
+use super::{Part, backing::Backing};
 use crate::{
-    base::{ClusterId, Error, Id, Result},
+    base::{
+        Error, Holder, Id, Result,
+        encryption::{Place, StoreKey},
+    },
     model::{About, Range, weight_sharing},
     training::{DataSet, Run},
 };
@@ -18,16 +21,6 @@ const FORMAT: u32 = 3;
 /// The first bytes of every manifest; the layout's number and the hash of what follows come after
 /// it.
 const MAGIC: &str = "trefoil-manifest";
-
-/// The owner of a store. Kept beside the models and in each manifest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Holder {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The party whose shares these are.
-    pub party: usize,
-}
 
 /// The clients that may use a model, in addition to its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +108,15 @@ impl Content {
 }
 
 impl Manifest {
+    /// Its files, and what each must be, if there is one.
+    pub(super) fn files(&self) -> [(Part, Option<&FileSum>); 3] {
+        [
+            (Part::Plan, Some(&self.plan)),
+            (Part::Shares, Some(&self.shares)),
+            (Part::Tokenizer, self.tokenizer.as_ref()),
+        ]
+    }
+
     /// Bytes that its files take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -157,12 +159,6 @@ impl Manifest {
     fn is_no(&self, wanted: &str) -> Error {
         let kind = self.content.kind();
         Error::refused(format_args!("`{}`", self.name), format_args!("is a {kind}, not a {wanted}"))
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "party {} of cluster {}", self.party, self.cluster)
     }
 }
 
@@ -224,19 +220,32 @@ pub(super) fn now() -> u64 {
 
 /// A body as JSON below a line with the layout's number and the body's hash.
 pub(super) fn sealed(body: &impl Serialize) -> Result<Vec<u8>> {
+    sealed_at(body, None)
+}
+
+/// As [`sealed`], with the code of a key for the body's place after the hash, where there is a key.
+pub(super) fn sealed_at(
+    body: &impl Serialize,
+    by: Option<(&StoreKey, Place<'_>)>,
+) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(body)
         .map_err(|cause| Error::Internal(format!("a file of the store: {cause}")))?;
-    Ok(seal(text.as_bytes()))
+    Ok(with_head(text.as_bytes(), by.map(|(key, place)| key.code(place, text.as_bytes()))))
 }
 
 /// A body below a line with the layout's number and its hash.
 #[must_use]
 pub fn seal(body: &[u8]) -> Vec<u8> {
-    let head = format!("{MAGIC} {FORMAT} {}\n", blake3::hash(body).to_hex());
+    with_head(body, None)
+}
+
+fn with_head(body: &[u8], code: Option<blake3::Hash>) -> Vec<u8> {
+    let code = code.map(|code| format!(" {}", code.to_hex())).unwrap_or_default();
+    let head = format!("{MAGIC} {FORMAT} {}{code}\n", blake3::hash(body).to_hex());
     [head.as_bytes(), body].concat()
 }
 
-/// Reads the bytes of a manifest.
+/// Reads the bytes of a manifest. Whether a key's code fits its place is not checked.
 ///
 /// # Errors
 /// A sentence that states what is wrong with them.
@@ -246,6 +255,28 @@ pub fn parse_manifest(bytes: &[u8]) -> Result<Manifest, String> {
 
 /// Reads what [`sealed`] wrote.
 pub(super) fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let (_, body) = split(bytes)?;
+    serde_json::from_slice(body).map_err(|cause| format!("not understood: {cause}"))
+}
+
+/// Checks that a text at a place has the code of one of these keys. Says whether it has any code: texts of plain stores
+/// and of earlier programs have none.
+pub(super) fn check_code<'a>(
+    bytes: &[u8],
+    place: Place<'_>,
+    keys: impl IntoIterator<Item = &'a StoreKey>,
+) -> Result<bool, String> {
+    let (code, body) = split(bytes)?;
+    let Some(code) = code else { return Ok(false) };
+    if keys.into_iter().any(|key| key.code(place, body) == code) {
+        return Ok(true);
+    }
+    Err("another key wrote it, or it was changed or is that of another name, version or server"
+        .to_owned())
+}
+
+/// The code of a text, if it has one, and the text itself.
+fn split(bytes: &[u8]) -> Result<(Option<blake3::Hash>, &[u8]), String> {
     let changed = || "its contents have changed".to_owned();
     if bytes.starts_with(b"{") {
         return Err(format!("layout 1 of an earlier program; this one reads layout {FORMAT}"));
@@ -254,6 +285,7 @@ pub(super) fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Strin
     let head = str::from_utf8(&bytes[..end]).map_err(|_| changed())?;
     let mut words = head.split(' ');
     let (magic, format, hash) = (words.next(), words.next(), words.next());
+    let code = words.next().map(blake3::Hash::from_hex).transpose().map_err(|_| changed())?;
     if magic != Some(MAGIC) || words.next().is_some() {
         return Err(changed());
     }
@@ -265,5 +297,5 @@ pub(super) fn parse_sealed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Strin
     if hash != Some(blake3::hash(body).to_hex().as_str()) {
         return Err(changed());
     }
-    serde_json::from_slice(body).map_err(|cause| format!("not understood: {cause}"))
+    Ok((code, body))
 }

@@ -39,13 +39,14 @@ use std::{
     time::Duration,
 };
 
+pub use crate::base::Holder;
 use backing::{Backing, Files};
 pub use entry::Entry;
 use entry::Known;
 pub(crate) use lease::{Allowance, Leases};
 pub use ledger::{Charge, Counts, Ledger, Opened};
-pub use manifest::{Content, FileSum, Holder, Manifest, Readers, parse_manifest, seal};
-use manifest::{now, parse_sealed, sealed};
+pub use manifest::{Content, FileSum, Manifest, Readers, parse_manifest, seal};
+use manifest::{now, parse_sealed, sealed_at};
 pub use repair::{Holding, Repair, repairs};
 pub use shares::{StoredShares, parse_shares};
 use shares::{Summed, write_shares};
@@ -201,6 +202,12 @@ impl Store {
         &self.root
     }
 
+    /// The server that it belongs to.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        self.holder
+    }
+
     /// The worker that uses it.
     #[must_use]
     pub fn worker(&self) -> Worker {
@@ -235,9 +242,10 @@ impl Store {
         let mut manifest = self.staged_manifest(name, version)?;
         loop {
             let current = self.backing.read(&place)?;
-            let before = current.as_ref().and_then(|object| self.parse(&object.bytes, name).ok());
+            let before =
+                current.as_ref().and_then(|object| self.parse(&object.bytes, name, None).ok());
             if let Some(before) = &before {
-                if before.version == version {
+                if before.files() == manifest.files() && before.version == version {
                     break;
                 }
                 if let (Content::Run(run), Content::Run(before)) =
@@ -247,10 +255,11 @@ impl Store {
                 }
             }
             let was = current.as_ref().map(|object| &object.tag);
-            if self.backing.swap(&place, &sealed(&manifest)?, was)? {
+            if self.backing.swap(&place, &self.sealed(&manifest, None)?, was)? {
                 break;
             }
         }
+        self.known_damage().remove(&(name.to_owned(), version));
         for other in self.staged(name)? {
             if other == version || self.is_ours(name, other)? {
                 self.backing.remove(&staged_at(name, other), None)?;
@@ -269,7 +278,7 @@ impl Store {
             let missing = io::Error::from(io::ErrorKind::NotFound);
             return Err(Error::File { what: shown, cause: missing });
         };
-        self.parse(&object.bytes, name)
+        self.parse(&object.bytes, name, Some(version))
             .map_err(|reason| damaged(name, format_args!("{shown}: {reason}")))
     }
 
@@ -316,9 +325,10 @@ impl Store {
             // Also says if its files are damaged.
             self.entry(name).usable(name)?;
             let Some(object) = self.backing.read(&place)? else { continue };
-            let Ok(mut manifest) = self.parse(&object.bytes, name) else { continue };
+            let Ok(mut manifest) = self.parse(&object.bytes, name, None) else { continue };
             change(&mut manifest)?;
-            if self.backing.swap(&place, &sealed(&manifest)?, Some(&object.tag))? {
+            let changed = self.sealed(&manifest, None)?;
+            if self.backing.swap(&place, &changed, Some(&object.tag))? {
                 return Ok(());
             }
         }
@@ -386,7 +396,7 @@ impl Store {
                 bytes => Some(write(Part::Tokenizer, bytes)?),
             },
         };
-        let manifest = sealed(&manifest)?;
+        let manifest = self.sealed(&manifest, Some(version))?;
         self.backing.write(&staged_at(name, version), &mut |file| file.write_all(&manifest))
     }
 
@@ -402,7 +412,7 @@ impl Store {
             Some(key) => {
                 let mut plain = Zeroizing::new(Vec::new());
                 body(&mut *plain).map_err(|cause| Error::Internal(format!("shares: {cause}")))?;
-                Some(key.seal(Place { name, version, kind: part.name() }, &plain)?)
+                Some(key.seal(self.place_of(name, version, part), &plain)?)
             }
             None => None,
         };
@@ -417,6 +427,23 @@ impl Store {
             Ok(())
         })?;
         sum.ok_or_else(|| Error::Internal("a file of the store was not written".to_owned()))
+    }
+
+    /// The place of a file of a version, which its encryption is bound to.
+    fn place_of<'a>(&self, name: &'a str, version: Id, part: Part) -> Place<'a> {
+        Place { holder: Some(self.holder), name, version, kind: part.name() }
+    }
+
+    /// The place of a name's current manifest, or of that of a staged version, which its code is bound to.
+    fn place_of_manifest<'a>(&self, name: &'a str, staged: Option<Id>) -> Place<'a> {
+        let current = Place::unversioned(self.holder, name, MANIFEST);
+        staged.map_or(current, |version| Place { version, kind: STAGED, ..current })
+    }
+
+    /// The bytes of a manifest that is to be current, or staged as a version.
+    fn sealed(&self, manifest: &Manifest, staged: Option<Id>) -> Result<Vec<u8>> {
+        let place = self.place_of_manifest(&manifest.name, staged);
+        sealed_at(manifest, self.key.as_ref().map(|key| (key, place)))
     }
 
     /// Names that have a folder.

@@ -2,10 +2,14 @@
 
 use zeroize::Zeroizing;
 
-use super::{MANIFEST, Manifest, Part, Store, damaged, item, sealed, shares::sum_of};
+use super::{
+    MANIFEST, Manifest, Part, Store, damaged, item,
+    manifest::{check_code, parse_sealed},
+    shares::sum_of,
+};
 use crate::base::{
     Error, Result,
-    encryption::{Place, StoreKey, rekeyed},
+    encryption::{StoreKey, rekeyed},
 };
 
 /// The suffix of files that a rekeying has written.
@@ -15,24 +19,47 @@ impl Store {
     /// Encrypts all plans and shares again: those that are here under `from`, or plain, under the store's key, or
     /// plain if it has none. After a crash, each version is under one of both. Returns the number of versions.
     ///
+    /// Manifests that no key vouches for, of plain stores and of earlier programs, are trusted.
+    ///
     /// # Errors
     /// [`Error::Refused`] if a version is damaged or does not open; [`Error::File`] if files cannot be written.
     pub fn rekey(&self, from: Option<&StoreKey>) -> Result<usize> {
         let mut versions = 0;
         for name in self.names()? {
-            let Some(manifest) = self.entry(&name).manifest().cloned() else { continue };
+            let Some(object) = self.backing.read(&item(&name, MANIFEST))? else { continue };
+            let manifest = self.manifest_of_before(&object.bytes, &name, from);
+            let manifest = manifest.map_err(|reason| damaged(&name, reason))?;
             self.rekey_version(&name, manifest, from)?;
             versions += 1;
         }
         Ok(versions)
     }
 
-    fn rekey_version(&self, name: &str, manifest: Manifest, from: Option<&StoreKey>) -> Result<()> {
-        let mut manifest = self.labelled(manifest)?;
+    /// A current manifest under the store's key or `from`, or without a code.
+    fn manifest_of_before(
+        &self,
+        bytes: &[u8],
+        name: &str,
+        from: Option<&StoreKey>,
+    ) -> Result<Manifest, String> {
+        let manifest: Manifest = parse_sealed(bytes)?;
+        manifest.check(self.holder, name)?;
+        let place = self.place_of_manifest(name, None);
+        check_code(bytes, place, self.key.iter().chain(from))
+            .map_err(|reason| format!("{reason}; name the key that it lies under with --from"))?;
+        Ok(manifest)
+    }
+
+    fn rekey_version(
+        &self,
+        name: &str,
+        mut manifest: Manifest,
+        from: Option<&StoreKey>,
+    ) -> Result<()> {
         let version = manifest.version;
         let before = manifest.clone();
         for (part, file, sum) in self.files_of(name, &before) {
-            let place = Place { name, version, kind: part.name() };
+            let place = self.place_of(name, version, part);
             let outcome = self
                 .read_checked(&file, sum)
                 .and_then(|bytes| rekeyed(place, bytes, from, self.key.as_ref()));
@@ -47,7 +74,7 @@ impl Store {
             }
         }
         // From here on the new files are current, whatever happens.
-        self.put(&beside(&item(name, MANIFEST)), &sealed(&manifest)?)?;
+        self.put(&beside(&item(name, MANIFEST)), &self.sealed(&manifest, None)?)?;
         self.finish_rekey(name)
     }
 

@@ -205,7 +205,7 @@ pub fn same(path: &Path, protocol: ProtocolChoice, shares: &[SavedShare]) -> Res
 
 /// The place of a saved share, which its encryption is bound to.
 fn place_of(party: &str) -> Place<'_> {
-    Place::unversioned(party, "saved")
+    Place::loose(party, "saved")
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Tests of the store.
 
+mod swapped;
+
 use std::{fs, path::PathBuf, sync::Barrier, thread};
 
 use cluster_protocols::ProtocolChoice;
@@ -341,11 +343,10 @@ fn a_store_with_a_key_shows_nothing_of_its_shares_on_the_disk() {
         assert!(!bytes.windows(8).any(|it| it == word), "a share lies in the clear");
     }
     for (key, reason) in
-        [(None, "this server has no key"), (Some(key_file("other").1), "does not open")]
+        [(None, "this server has no key"), (Some(key_file("other").1), "another key wrote it")]
     {
         let store = Store::open(&root, holder(0), key).unwrap();
-        let manifest = store.entry("m").usable("m").unwrap();
-        let text = store.shares("m", &manifest).unwrap_err().to_string();
+        let text = load(&store, "m").unwrap_err().to_string();
         assert!(text.contains(reason), "{reason}: {text}");
     }
 }
@@ -362,8 +363,7 @@ fn a_store_is_encrypted_anew_whatever_lay_there_and_whenever_it_is_interrupted()
     }
     for two in keys.windows(2) {
         let store = Store::open(&root, holder(0), two[1].clone()).unwrap();
-        let manifest = store.entry("m").usable("m").unwrap();
-        store.shares("m", &manifest).unwrap_err();
+        load(&store, "m").unwrap_err();
         if two[0].is_some() {
             let text = store.rekey(None).unwrap_err().to_string();
             assert!(text.contains("--from"), "{text}");

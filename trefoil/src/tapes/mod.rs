@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     base::{
-        Digest, Error, PROGRAM, Result,
+        Digest, Error, Holder, PROGRAM, Result,
         encryption::{Place, StoreKey, opened, rekeyed},
         files::{new_private, sync_folder, write_synced},
         id::fill_random,
@@ -61,6 +61,7 @@ pub struct TapeState {
 #[derive(Debug)]
 pub struct Shelf {
     folder: PathBuf,
+    holder: Holder,
     key: Option<StoreKey>,
     /// The authority that certifies dealers.
     trust: Mutex<Option<Trust>>,
@@ -182,11 +183,16 @@ impl Order<'_> {
 }
 
 impl Shelf {
-    /// The tapes in a server's data folder, under the key of its store. None is played before [`Shelf::trust`].
+    /// The tapes in the data folder of a server, under the key of its store. None is played before [`Shelf::trust`].
     #[must_use]
-    pub fn new(data: &Path, key: Option<StoreKey>) -> Self {
+    pub fn new(data: &Path, holder: Holder, key: Option<StoreKey>) -> Self {
         let (trust, known) = (Mutex::default(), Mutex::default());
-        Self { folder: data.join(FOLDER), key, trust, known }
+        Self { folder: data.join(FOLDER), holder, key, trust, known }
+    }
+
+    /// The place of a tape's key, which its encryption is bound to.
+    fn place_of<'a>(&self, tape: &'a str) -> Place<'a> {
+        Place::unversioned(self.holder, tape, "tape")
     }
 
     /// Takes the tapes of dealers whom an authority certifies. Tapes that are open already are checked again.
@@ -267,7 +273,7 @@ impl Shelf {
             match fs::read(&beside) {
                 Ok(bytes) => {
                     let name = name_of(tape);
-                    let fresh = rekeyed(place_of(&name), bytes, from, self.key.as_ref());
+                    let fresh = rekeyed(self.place_of(&name), bytes, from, self.key.as_ref());
                     if let Some(bytes) = fresh.map_err(bad)? {
                         write_synced(&beside, &Zeroizing::new(bytes))?;
                     }
@@ -284,7 +290,7 @@ impl Shelf {
     /// Opens a tape with its key, which is from then on in its place.
     fn open(&self, path: &Path) -> Result<Tape, String> {
         let (beside, name) = (path.with_extension(KEY), name_of(path));
-        let place = place_of(&name);
+        let place = self.place_of(&name);
         let kept = match fs::read(&beside) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
             Err(cause) => return Err(format!("its key cannot be read: {cause}")),
@@ -344,11 +350,6 @@ impl Shelf {
 /// The name of a tape, which its file bears.
 fn name_of(tape: &Path) -> String {
     tape.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// The place of a tape's key, which its encryption is bound to.
-fn place_of(tape: &str) -> Place<'_> {
-    Place::unversioned(tape, "tape")
 }
 
 /// Moves a file between file systems: it is there as a whole before the old one goes.

@@ -35,7 +35,8 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
             let store = server::open_store(&config, &server::party_identity(&config)?)?;
             let progress = output.progress("encrypting");
             let versions = store.rekey(from.as_ref())?;
-            let tapes = Shelf::new(store.root(), store.key().cloned()).rekey(from.as_ref())?;
+            let tapes = Shelf::new(store.root(), store.holder(), store.key().cloned());
+            let tapes = tapes.rekey(from.as_ref())?;
             drop(progress);
             let encrypted = config.store.is_some();
             let how = if encrypted { "under its key" } else { "plain" };

@@ -17,6 +17,7 @@ use crate::{
     cluster::{identity, trust},
     config::{DealerConfig, PartyConfig},
     model::{Program, import::Imported},
+    server,
     tapes::{self, Shelf},
 };
 
@@ -127,7 +128,8 @@ fn add(file: &Path, global: &Global, output: Output) -> Result<()> {
             "this server computes with others and without tapes: `protocol` is not \"rss-dealt\"";
         return Err(Error::config(path.display(), reason));
     }
-    let shelf = Shelf::new(&config.data, config.store_key()?);
+    let holder = server::party_holder(&config, &server::party_identity(&config)?)?;
+    let shelf = Shelf::new(&config.data, holder, config.store_key()?);
     shelf.trust(trust(&config.files())?);
     let (place, dealer) = shelf.add(file, config.party)?;
     let shown = place.display().to_string();
