@@ -25,7 +25,7 @@ use trefoil::{
         observe::parse as parse_http,
         queue::{Answer, Turn},
     },
-    store::{parse_manifest, parse_shares, saved::SavedShare, seal},
+    store::{parse_inventory, parse_manifest, parse_shares, saved::SavedShare, seal},
     training::RunFile,
     wire::{Reply, Request, parse},
 };
@@ -172,10 +172,12 @@ fn train<P: Protocol<Engine = CpuEngine>>(
     plan.step(mpc, &mut state, &batch, 0.0, &mut ()).ok().map(|_| ())
 }
 
-/// Reads a manifest as it came, and one whose hash was made to fit.
+/// Reads a manifest, or the inventory of a copy of a store, as it came, and one whose hash was made to fit.
 pub(crate) fn manifest(input: &[u8]) -> bool {
     let _ = parse_manifest(input);
-    parse_manifest(&seal(input)).is_ok_and(is_stable)
+    let _ = parse_inventory(input);
+    let sealed = seal(input);
+    parse_manifest(&sealed).is_ok_and(is_stable) || parse_inventory(&sealed).is_ok_and(is_stable)
 }
 
 /// Reads a configuration file, of a server and of a client.

@@ -11,6 +11,7 @@ use nn_layers::{Dim, Graph, HostTensor, Op};
 use ring_arith::{Bilinear, CpuEngine, Generator, Shape, Tensor};
 use rss_protocols::{Dealer, Options};
 use safetensors::{Dtype, tensor::TensorView};
+use serde_json::json;
 use trefoil::{
     About, ClusterId, Digest, Id, Input, Longer, OutputTensor, Preprocess, Text,
     analysis::{Analysis, AnalysisRequest, Call, Known, Leaves, Operand, Param, Step},
@@ -256,7 +257,7 @@ pub(crate) fn queue() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The bodies of manifests: the line with their hash is added when they are read.
+/// The bodies of manifests, and of a copy's inventory: the line with their hash is added when they are read.
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let sum = |bytes| FileSum { bytes, blake3: "0f".repeat(32) };
     let manifest = |readers, content| Manifest {
@@ -280,11 +281,22 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
         Content::Run(Box::new(run())),
     ];
     let readers = [Readers::Everyone, named.clone(), Readers::Everyone, named];
+    let inventory = json!({
+        "holder": Holder { cluster: ClusterId::of_key(b"key"), party: 1 },
+        "made_at": 1_790_000_000,
+        "names": { "digits": { "version": Id::from([3; 16]), "manifest": sum(1200) } },
+        "counts": {
+            "counts": { "opened": { "0f": { "weights": 3, "metrics": 8 } }, "privacy": {}, "revoked": 2 },
+            "tapes": { "0123456789ab": 7 },
+            "days": { "20000": { "0f": 90 } },
+        },
+    });
     readers
         .into_iter()
         .zip(contents)
         .map(|(readers, content)| manifest(readers, content))
         .map(|manifest| serde_json::to_vec(&manifest).expect("a manifest can be written"))
+        .chain([inventory.to_string().into_bytes()])
         .collect()
 }
 

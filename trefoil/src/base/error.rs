@@ -88,6 +88,14 @@ pub enum Error {
         /// The number of further values.
         others: usize,
     },
+    /// Files of a server's store, or of a copy of it, are damaged. Exit code 8.
+    #[error("{what}: {reason}")]
+    Damaged {
+        /// The store or the copy.
+        what: String,
+        /// The names that are damaged, and what to do.
+        reason: String,
+    },
     /// This machine failed us: no room, no permission. Exit code 1.
     #[error("{what}: {cause}")]
     File {
@@ -145,6 +153,11 @@ impl Error {
         Self::Refused { by: by.to_string(), reason: reason.to_string() }
     }
 
+    /// An [`Error::Damaged`].
+    pub fn damaged(what: impl Display, reason: impl Display) -> Self {
+        Self::Damaged { what: what.to_string(), reason: reason.to_string() }
+    }
+
     /// The error of another member's parcel or release: an [`Error::Refused`] with the reason alone.
     pub(crate) fn refused_parcel(by: impl Display, error: mpc_core::Error) -> Self {
         match error {
@@ -166,6 +179,7 @@ impl Error {
             Self::Unreachable { .. } | Self::Stopping { .. } => "unreachable",
             Self::Refused { .. } => "refused",
             Self::Cheated(_) => "cheated",
+            Self::Damaged { .. } => "damaged",
             Self::OutOfRange { .. } | Self::Diverged { .. } => "out-of-range",
             _ => "failed",
         }
@@ -179,6 +193,7 @@ impl Error {
             Self::Unreachable { .. } | Self::Stopping { .. } => 5,
             Self::Refused { .. } | Self::OutOfRange { .. } | Self::Diverged { .. } => 6,
             Self::Cheated(_) => 7,
+            Self::Damaged { .. } => 8,
             _ => 1,
         }
     }

@@ -10,7 +10,7 @@ use super::{Core, cache::Loaded};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
     model::Program,
-    store::Manifest,
+    store::{Manifest, TAPES},
     tapes::{Labelled, Shelf, TapeState, digest, shown_name},
     wire::Watched,
 };
@@ -190,11 +190,8 @@ pub(super) fn candidates(
 
 /// The number of places of a tape that were used here, as is written down apart from it.
 fn used_places(core: &Core, tape: &Tape) -> Result<u64> {
-    core.store.ledger().read(USED, &shown_name(&tape.id()))
+    core.store.ledger().read(TAPES, &shown_name(&tape.id()))
 }
-
-/// The count of the ledger.
-const USED: &str = "tapes";
 
 /// True if a job on `examples` examples can be run on a tape for `tape` examples.
 fn fits(program: &Program, examples: usize, tape: u64) -> bool {
@@ -266,7 +263,7 @@ impl Player {
     pub(super) fn take_place(&mut self, core: &Core) -> Result<()> {
         self.mpc.step("next place of the tape");
         let place = self.tape.begin(&mut self.mpc)?;
-        core.store.ledger().update(USED, &shown_name(&self.tape.id()), |used: &mut u64| {
+        core.store.ledger().update(TAPES, &shown_name(&self.tape.id()), |used: &mut u64| {
             *used = place.saturating_add(1).max(*used);
             Ok(())
         })

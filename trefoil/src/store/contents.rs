@@ -38,7 +38,7 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if it is damaged, or another version has become current.
     pub fn plan(&self, name: &str, manifest: &Manifest) -> Result<Vec<u8>> {
-        self.read(name, manifest, (Part::Plan, &manifest.plan))
+        self.read_part(name, manifest, (Part::Plan, &manifest.plan))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 
@@ -51,12 +51,12 @@ impl Store {
             let reason = "it has no tokenizer; its owner puts it with --tokenizer";
             Error::refused(format_args!("model `{name}`"), reason)
         })?;
-        self.read(name, manifest, (Part::Tokenizer, sum))
+        self.read_part(name, manifest, (Part::Tokenizer, sum))
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
 
     /// What a file of a version says, or its damage.
-    fn read(
+    pub(super) fn read_part(
         &self,
         name: &str,
         manifest: &Manifest,
@@ -72,7 +72,7 @@ impl Store {
     /// # Errors
     /// [`Error::Refused`] if they are damaged, or another version has become current.
     pub fn shares(&self, name: &str, manifest: &Manifest) -> Result<Shares> {
-        self.read(name, manifest, (Part::Shares, &manifest.shares))
+        self.read_part(name, manifest, (Part::Shares, &manifest.shares))
             .and_then(|bytes| parse_shares(bytes.into())?.shares())
             .map_err(|reason| self.unusable(name, manifest.version, reason))
     }
@@ -85,6 +85,22 @@ impl Store {
         replaced(name)
     }
 
+    /// Reads every file of a version, and says which are not as the manifest has them.
+    pub(super) fn check_files(&self, manifest: &Manifest) -> Result<(), String> {
+        let mut damage = Vec::new();
+        for (_, place, sum) in self.files_of(&manifest.name, manifest) {
+            let shown = self.backing.place(&place);
+            match self.backing.open(&place).map(|file| file.map(sum_of).transpose()) {
+                Ok(Ok(Some(found))) if found == *sum => {}
+                Ok(Ok(Some(_))) => damage.push(format!("{shown}: its contents have changed")),
+                Ok(Ok(None)) => damage.push(format!("{shown}: it is missing")),
+                Ok(Err(cause)) => damage.push(format!("{shown}: {cause}")),
+                Err(error) => damage.push(error.to_string()),
+            }
+        }
+        if damage.is_empty() { Ok(()) } else { Err(damage.join("; ")) }
+    }
+
     /// Reads and checks every file of the current version, and notes its damage: the version is refused from then on.
     /// Other threads can use the store meanwhile. Returns the bytes read.
     ///
@@ -92,27 +108,13 @@ impl Store {
     /// [`Error::Refused`] if there is none or it is damaged.
     pub fn verify(&self, name: &str) -> Result<u64> {
         let manifest = self.entry(name).usable(name)?;
-        let mut bytes = 0;
-        for (_, place, sum) in self.files_of(name, &manifest) {
-            let shown = self.backing.place(&place);
-            let found = self.backing.open(&place)?.map(sum_of).transpose();
-            if matches!(&found, Ok(Some(found)) if found == sum) {
-                bytes += sum.bytes;
-                continue;
-            }
-            let reason = match found {
-                Ok(Some(_)) => format!("{shown}: its contents have changed"),
-                Ok(None) => format!("{shown}: it is missing"),
-                Err(cause) => format!("{shown}: {cause}"),
-            };
-            if self.entry(name).usable(name)?.version != manifest.version {
-                // It was replaced meanwhile, and the new version was just written.
-                return Ok(bytes);
-            }
-            let error = damaged(name, &reason);
-            self.known_damage().insert((name.to_owned(), manifest.version), reason);
-            return Err(error);
+        let Err(reason) = self.check_files(&manifest) else { return Ok(manifest.bytes()) };
+        if self.entry(name).usable(name)?.version != manifest.version {
+            // It was replaced meanwhile, and the new version was just written.
+            return Ok(manifest.bytes());
         }
-        Ok(bytes)
+        let error = damaged(name, &reason);
+        self.known_damage().insert((name.to_owned(), manifest.version), reason);
+        Err(error)
     }
 }

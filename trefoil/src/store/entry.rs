@@ -31,6 +31,12 @@ impl Entry {
         }
     }
 
+    /// True if the name is free.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
     /// The damage by which the entry cannot be used, if any.
     #[must_use]
     pub fn damage(&self) -> Option<&Error> {

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::Ledger;
+use super::ledger::{DAYS, Ledger};
 use crate::base::{Digest, Result};
 
 /// Seconds of a day.
@@ -19,9 +19,6 @@ const DAY: u64 = 86_400;
 
 /// The part of what is left that is leased at once.
 const BLOCKS: u64 = 100;
-
-/// The folder of the counts of days.
-const FOLDER: &str = "days";
 
 /// An amount that a client may use each day (UTC).
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +132,7 @@ impl Leases {
         if held.day != day {
             *held = Held { day, left: HashMap::new() };
             let old = |name: &str| name.parse().is_ok_and(|counted: u64| counted < day);
-            if let Err(error) = self.ledger.forget(FOLDER, old) {
+            if let Err(error) = self.ledger.forget(DAYS, old) {
                 tracing::warn!(%error, "what was used on days before is still counted");
             }
         }
@@ -144,5 +141,5 @@ impl Leases {
 }
 
 fn folder(day: u64) -> String {
-    format!("{FOLDER}/{day}")
+    format!("{DAYS}/{day}")
 }

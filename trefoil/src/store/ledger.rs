@@ -21,6 +21,18 @@ use crate::{
 /// The folder of all counts.
 const FOLDER: &str = "counts";
 
+/// The kinds of counts: of what has left runs, of the privacy of data sets, of lists of revoked certificates, of the used
+/// places of tapes, and of what clients have used of their allowances, in a folder for each day.
+const OPENED: &str = "opened";
+const PRIVACY: &str = "privacy";
+const REVOKED: &str = "revoked";
+pub(crate) const TAPES: &str = "tapes";
+pub(super) const DAYS: &str = "days";
+
+/// The letters of a digest, and of a tape's name, which counts are kept under.
+const DIGEST: usize = 64;
+const TAPE: usize = 12;
+
 /// The parts of a run that have left this server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,12 +83,23 @@ pub struct Ledger {
 }
 
 /// Counts of a server, for another one that has lost its own. Tapes' places are not in it: they are of one server.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     opened: BTreeMap<String, Opened>,
     privacy: BTreeMap<String, Privacy>,
     revoked: u64,
+}
+
+/// All that a server has counted, for itself after a restore.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AllCounts {
+    counts: Counts,
+    /// Places that were used, by tape.
+    tapes: BTreeMap<String, u64>,
+    /// What clients have used of their allowances, by day.
+    days: BTreeMap<u64, BTreeMap<String, u64>>,
 }
 
 impl Privacy {
@@ -114,7 +137,7 @@ impl Ledger {
     /// # Errors
     /// [`Error::Refused`] if the file is damaged: how much has left is not known then.
     pub fn opened(&self, run: Digest) -> Result<Opened> {
-        self.read("opened", &run.letters())
+        self.read(OPENED, &run.letters())
     }
 
     /// Notes that something leaves, before it does. Counts only grow. Returns what had left before.
@@ -122,7 +145,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::opened`]; [`Error::File`] if it cannot be written, and nothing may leave then.
     pub fn open(&self, run: Digest, weights: u32, metrics: u32) -> Result<Opened> {
-        self.update("opened", &run.letters(), |opened: &mut Opened| {
+        self.update(OPENED, &run.letters(), |opened: &mut Opened| {
             let before = opened.clone();
             *opened = before.max(&Opened { weights, metrics });
             Ok(before)
@@ -134,7 +157,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::opened`].
     pub fn spent(&self, owner: &str, set: &str) -> Result<Spent> {
-        Ok(self.read::<Privacy>("privacy", &key(owner, set))?.spent)
+        Ok(self.read::<Privacy>(PRIVACY, &key(owner, set))?.spent)
     }
 
     /// Checks that a run keeps within the budget of a data set; one that is counted already does.
@@ -142,7 +165,7 @@ impl Ledger {
     /// # Errors
     /// [`Error::Refused`] that states by how much it does not; as [`Ledger::opened`].
     pub fn affords(&self, charge: &Charge<'_>) -> Result<()> {
-        let counted: Privacy = self.read("privacy", &key(charge.owner, charge.set))?;
+        let counted: Privacy = self.read(PRIVACY, &key(charge.owner, charge.set))?;
         counted.affords(charge)
     }
 
@@ -152,7 +175,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::affords`]; [`Error::File`] if it cannot be written, and no step may be done then.
     pub fn spend(&self, charge: &Charge<'_>) -> Result<()> {
-        self.update("privacy", &key(charge.owner, charge.set), |counted: &mut Privacy| {
+        self.update(PRIVACY, &key(charge.owner, charge.set), |counted: &mut Privacy| {
             counted.affords(charge)?;
             if counted.runs.insert(charge.run.letters()) {
                 counted.spent.add(charge.cost);
@@ -166,7 +189,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::opened`].
     pub(crate) fn revoked(&self) -> Result<u64> {
-        self.read("revoked", "number")
+        self.read(REVOKED, "number")
     }
 
     /// Notes the number of a list of revoked certificates. Returns the highest that was used.
@@ -174,7 +197,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::open`].
     pub(crate) fn revoke(&self, number: u64) -> Result<u64> {
-        self.update("revoked", "number", |known: &mut u64| {
+        self.update(REVOKED, "number", |known: &mut u64| {
             *known = number.max(*known);
             Ok(*known)
         })
@@ -186,8 +209,8 @@ impl Ledger {
     /// As [`Ledger::opened`].
     pub(crate) fn counts(&self) -> Result<Counts> {
         Ok(Counts {
-            opened: self.all("opened")?,
-            privacy: self.all("privacy")?,
+            opened: self.all(OPENED, DIGEST)?,
+            privacy: self.all(PRIVACY, DIGEST)?,
             revoked: self.revoked()?,
         })
     }
@@ -199,15 +222,15 @@ impl Ledger {
     pub(crate) fn take(&self, counts: Counts) -> Result<()> {
         self.revoke(counts.revoked)?;
         for (key, opened) in counts.opened {
-            check_key(&key)?;
-            self.update("opened", &key, |own: &mut Opened| {
+            check_key(&key, DIGEST)?;
+            self.update(OPENED, &key, |own: &mut Opened| {
                 *own = own.max(&opened);
                 Ok(())
             })?;
         }
         for (key, privacy) in counts.privacy {
-            check_key(&key)?;
-            self.update("privacy", &key, |own: &mut Privacy| {
+            check_key(&key, DIGEST)?;
+            self.update(PRIVACY, &key, |own: &mut Privacy| {
                 *own = own.clone().with(privacy.clone());
                 Ok(())
             })?;
@@ -215,10 +238,76 @@ impl Ledger {
         Ok(())
     }
 
-    /// All counts of a kind.
-    fn all<T: Default + DeserializeOwned>(&self, kind: &str) -> Result<BTreeMap<String, T>> {
+    /// Everything that was counted, that of this server alone included.
+    ///
+    /// # Errors
+    /// As [`Ledger::opened`].
+    pub(super) fn all_counts(&self) -> Result<AllCounts> {
+        let mut days = BTreeMap::new();
+        for day in self.backing.list(&format!("{FOLDER}/{DAYS}"))? {
+            if let Ok(number) = day.parse() {
+                days.insert(number, self.all(&format!("{DAYS}/{day}"), DIGEST)?);
+            }
+        }
+        Ok(AllCounts { counts: self.counts()?, tapes: self.all(TAPES, TAPE)?, days })
+    }
+
+    /// Takes back what this server has counted before. No count gets lower.
+    ///
+    /// # Errors
+    /// As [`Ledger::take`].
+    pub(super) fn take_back(&self, all: AllCounts) -> Result<()> {
+        let raise = |kind: &str, key: &str, before: u64| {
+            self.update(kind, key, |count: &mut u64| {
+                *count = before.max(*count);
+                Ok(())
+            })
+        };
+        self.take(all.counts)?;
+        for (tape, used) in all.tapes {
+            check_key(&tape, TAPE)?;
+            raise(TAPES, &tape, used)?;
+        }
+        for (day, counts) in all.days {
+            for (key, used) in counts {
+                check_key(&key, DIGEST)?;
+                raise(&format!("{DAYS}/{day}"), &key, used)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counts that cannot be read: their places, and why.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the store cannot be read.
+    pub fn damage(&self) -> Result<Vec<(String, String)>> {
+        let mut kinds = [OPENED, PRIVACY, REVOKED, TAPES].map(str::to_owned).to_vec();
+        let days = self.backing.list(&format!("{FOLDER}/{DAYS}"))?;
+        kinds.extend(days.into_iter().map(|day| format!("{DAYS}/{day}")));
+        let mut found = Vec::new();
+        for kind in kinds {
+            for key in self.backing.list(&format!("{FOLDER}/{kind}"))? {
+                let place = place(&kind, &key);
+                let object = self.backing.read(&place)?;
+                let read =
+                    object.map(|object| parse_sealed::<serde::de::IgnoredAny>(&object.bytes));
+                if let Some(Err(reason)) = read {
+                    found.push((self.backing.place(&place), reason));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// All counts of a kind, under keys of so many letters.
+    fn all<T: Default + DeserializeOwned>(
+        &self,
+        kind: &str,
+        letters: usize,
+    ) -> Result<BTreeMap<String, T>> {
         let mut keys = self.backing.list(&format!("{FOLDER}/{kind}"))?;
-        keys.retain(|key| check_key(key).is_ok());
+        keys.retain(|key| check_key(key, letters).is_ok());
         keys.into_iter().map(|key| Ok((key.clone(), self.read(kind, &key)?))).collect()
     }
 
@@ -281,10 +370,10 @@ fn parse<T: DeserializeOwned>(kind: &str, bytes: &[u8]) -> Result<T> {
     })
 }
 
-/// Checks that a key is the letters of a digest, so that it names a file of its folder.
-fn check_key(key: &str) -> Result<()> {
+/// Checks that a key is so many letters of a digest, so that it names a file of its folder.
+fn check_key(key: &str, letters: usize) -> Result<()> {
     let letter = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if key.len() == 64 && key.bytes().all(letter) {
+    if key.len() == letters && key.bytes().all(letter) {
         return Ok(());
     }
     Err(Error::refused("a count", "its key is not the letters of a digest"))
@@ -396,7 +485,7 @@ mod tests {
         let run = Digest::of(&[b"run"]);
         let ledger = ledger(&root);
         ledger.open(run, 1, 1).unwrap();
-        fs::write(root.join(place("opened", &run.letters())), "{}").unwrap();
+        fs::write(root.join(place(OPENED, &run.letters())), "{}").unwrap();
         let text = ledger.opened(run).unwrap_err().to_string();
         assert!(text.contains("restore the folder `counts`"), "{text}");
         ledger.open(run, 2, 2).unwrap_err();

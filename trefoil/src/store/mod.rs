@@ -19,6 +19,7 @@
 mod backing;
 mod contents;
 mod entry;
+mod export;
 mod lease;
 mod ledger;
 mod manifest;
@@ -43,7 +44,9 @@ pub use crate::base::Holder;
 use backing::{Backing, Files};
 pub use entry::Entry;
 use entry::Known;
+pub use export::{Exported, Imported, Inventory, parse_inventory};
 pub(crate) use lease::{Allowance, Leases};
+pub(crate) use ledger::TAPES;
 pub use ledger::{Charge, Counts, Ledger, Opened};
 pub use manifest::{Content, FileSum, Manifest, Readers, parse_manifest, seal};
 use manifest::{now, parse_sealed, sealed_at};
@@ -177,23 +180,32 @@ impl Store {
         hold: Duration,
     ) -> Result<Self> {
         let backing: Arc<dyn Backing> = Arc::new(Files::open(root, worker)?);
+        if backing.look(export::INVENTORY)?.is_some() {
+            let reason = "it is an export, not a server's data: `trefoil store import` takes it into a data folder";
+            return Err(Error::config(root.display(), reason));
+        }
         holder.claim(&*backing, root)?;
-        let store = Self {
-            root: root.to_owned(),
-            ledger: Ledger::new(backing.clone()),
-            backing,
-            worker,
-            hold,
-            holder,
-            key,
-            damage: Mutex::default(),
-            known: Mutex::default(),
-        };
+        let store = Self { worker, hold, ..Self::over(root, backing, holder, key) };
         for name in store.names()? {
             store.finish_rekey(&name)?;
             store.sweep(&name, true)?;
         }
         Ok(store)
+    }
+
+    /// What lies in a backing, for whoever has it to itself.
+    fn over(root: &Path, backing: Arc<dyn Backing>, holder: Holder, key: Option<StoreKey>) -> Self {
+        Self {
+            root: root.to_owned(),
+            ledger: Ledger::new(backing.clone()),
+            backing,
+            worker: Worker::Alone,
+            hold: HOLD,
+            holder,
+            key,
+            damage: Mutex::default(),
+            known: Mutex::default(),
+        }
     }
 
     /// The folder that all of it is in.

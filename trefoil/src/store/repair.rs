@@ -27,6 +27,14 @@ pub enum Repair {
     Discard(String, Id),
 }
 
+impl Holding {
+    /// True if there is something under the name that is current, or should be.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.visible.is_some() || self.damage.is_some()
+    }
+}
+
 impl Store {
     /// All entries, by name. Of versions that wait to become current, those are listed that this worker may finish or
     /// undo.

@@ -1,5 +1,6 @@
 //! Tests of the store.
 
+mod exported;
 mod swapped;
 
 use std::{fs, path::PathBuf, sync::Barrier, thread};
@@ -208,6 +209,21 @@ fn a_version_that_was_found_damaged_is_refused_until_it_is_put_again() {
     store.commit("m", two).unwrap();
     assert!(store.verify("m").unwrap() > 0);
     assert_eq!(load(&store, "m").unwrap().1, shares(2));
+}
+
+#[test]
+fn a_damaged_version_that_comes_back_with_other_sums_is_usable() {
+    let root = folder("store");
+    let store = Store::open(&root, holder(0), Some(key_file("key").1)).unwrap();
+    let id = Id::random().unwrap();
+    stage(&store, "m", id, 1);
+    store.commit("m", id).unwrap();
+    fs::write(root.join(Part::Shares.of("m", id)), b"damaged").unwrap();
+    store.verify("m").unwrap_err();
+    // As a rebuilt server takes it: encrypted with a fresh salt.
+    stage(&store, "m", id, 1);
+    store.commit("m", id).unwrap();
+    assert_eq!(load(&store, "m").unwrap().1, shares(1));
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn damaged_files_are_named_and_their_model_alone_is_not_served() {
         // A model without its manifest is not one: the others have it, which `model list` says.
         let gone = (end, how) == ("manifest", 2);
         if !gone {
-            assert_eq!(checked.code, 1, "{end} {how}: {}{}", checked.out, checked.err);
+            assert_eq!(checked.code, 8, "{end} {how}: {}{}", checked.out, checked.err);
             assert!(
                 checked.out.contains("damaged") && checked.out.contains("sound"),
                 "{}",
@@ -379,4 +379,42 @@ fn a_second_signal_ends_a_server_that_waits_for_its_jobs() {
     cluster.signal(1, "TERM");
     assert_eq!(cluster.wait(1).code(), Some(128 + 15));
     assert!(asks.join().unwrap().is_err());
+}
+
+#[test]
+fn a_server_that_lost_its_data_goes_on_from_a_copy_of_it_and_no_other_takes_that() {
+    let mut cluster = start("copies");
+    put(&cluster, "sound");
+    cluster.kill(1);
+    cluster.kill(2);
+    let copy = cluster.folder.join("copy");
+    let copy = copy.to_str().unwrap();
+    let folder = |party: usize| cluster.folder.join(format!("party-{party}"));
+    let store = |party: usize, arguments: &[&str]| {
+        let config = folder(party).join("party.toml");
+        trefoil(&[&["--config", config.to_str().unwrap(), "store"], arguments].concat())
+    };
+    let whole = store(1, &["verify"]);
+    assert_eq!(whole.code, 0, "{whole:?}");
+    assert!(whole.out.contains("digits") && whole.out.contains("sound"), "{whole:?}");
+    let made = store(1, &["export", copy]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.out.contains("has 2 names"), "{made:?}");
+    let refused = store(2, &["import", copy]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.err.contains("it is an export of party 1"), "{refused:?}");
+    damage(&file_of(&cluster, 1, "digits", "safetensors"), 0);
+    let damaged = store(1, &["verify"]);
+    assert_eq!(damaged.code, 8, "{damaged:?}");
+    assert!(damaged.err.contains("1 of 2 are damaged: `digits`"), "{damaged:?}");
+    let replaced = store(1, &["import", copy, "--replace"]);
+    assert!(replaced.out.contains("1 names imported, 1 were here as they are"), "{replaced:?}");
+    fs::remove_dir_all(folder(1).join("data")).unwrap();
+    let taken = store(1, &["import", copy]);
+    assert!(taken.out.contains("2 names imported"), "{taken:?}");
+    (1..3).for_each(|party| cluster.start_party(party));
+    cluster.wait_until_up("alice");
+    for name in ["digits", "sound"] {
+        infer(&cluster, name).unwrap();
+    }
 }

@@ -183,6 +183,54 @@ party.toml everything is written plain again.
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
     },
+    /// Read every file of every model, data set and run, and every count, for a server that is stopped
+    #[command(long_about = "\
+Read every file of every model, data set and run, and every count, for a server that is stopped.
+
+Lists each with what was read, and ends with exit code 8 if one is damaged. In a store with a key, manifests that were not
+written with it are damaged. `trefoil party --check` does the same after it has read the configuration.
+
+  trefoil --config party.toml store verify")]
+    Verify,
+    /// Copy models, data sets, runs and counts into a folder, for a server that is stopped
+    #[command(long_about = "\
+Copy models, data sets, runs and counts into a folder, for a server that is stopped.
+
+Every file is read and checked first. The copy is encrypted as the store is, or under the key of --key. It has the counts
+of openings, privacy, used places of tapes and allowances, and no tapes: a place that is used twice tells secrets. The
+private key and party.toml are not in it.
+
+  trefoil --config party.toml store export backup-1")]
+    Export {
+        /// The folder to make
+        folder: PathBuf,
+        /// The names to copy [default: all]
+        names: Vec<String>,
+        /// Encrypt the copy under this key instead of the store's
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Take models, data sets, runs and counts from a copy of this server's store, for a server that is stopped
+    #[command(long_about = "\
+Take models, data sets, runs and counts from a copy of this server's store, for a server that is stopped.
+
+Every file of the copy is read and checked before anything changes. Copies of another party or cluster are refused. Each name is
+taken as a whole or not at all; if the command is interrupted, run it again. Counts never get lower: of each, the larger
+one stays.
+
+  trefoil --config party.toml store import backup-1")]
+    Import {
+        /// The folder that `store export` made
+        folder: PathBuf,
+        /// The names to take [default: all]
+        names: Vec<String>,
+        /// The key that the copy is encrypted under, if it is not the store's
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// Take the copy's versions in place of those that are here, or that are damaged
+        #[arg(long)]
+        replace: bool,
+    },
     /// Rebuild what one server has lost from the two others; run it at all three, stopped, at once
     #[command(long_about = "\
 Rebuild what one server has lost from the two others; run it at all three, stopped, at once.

@@ -1,7 +1,6 @@
 //! `trefoil party`, `trefoil status` and `trefoil ping`.
 
 use std::{
-    io,
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     base::{
         Error, Result,
-        format::{bytes, seconds, table},
+        format::{seconds, table},
     },
     cli::{
         arguments::{Global, Party, Ping},
@@ -21,7 +20,6 @@ use crate::{
     client, cluster,
     config::{ClientConfig, PartyConfig},
     server,
-    store::{Holding, Store},
     tapes::TapeState,
     wire::{Link, Status},
 };
@@ -42,30 +40,7 @@ pub(super) fn party(arguments: &Party, global: &Global, output: Output) -> Resul
         return server::serve(&config);
     }
     let store = server::open_store(&config, &server::party_identity(&config)?)?;
-    let (rows, values): (Vec<_>, Vec<_>) =
-        store.inventory()?.iter().map(|held| checked(&store, held)).unzip();
-    output.result(&values, || table(&["model", "read", "state"], &rows))?;
-    let bad = values.iter().filter(|value| value["state"] != "sound").count();
-    if bad == 0 {
-        return Ok(());
-    }
-    let reason = format!("{bad} of {} models are damaged", values.len());
-    Err(Error::file(&config.data, io::Error::other(reason)))
-}
-
-/// Reads one model's files: a line for people, a value for machines.
-fn checked(store: &Store, held: &Holding) -> (Vec<String>, Value) {
-    let name = &held.name;
-    match store.verify(name) {
-        Ok(read) => (
-            vec![name.clone(), bytes(read), "sound".to_owned()],
-            json!({ "model": name, "bytes": read, "state": "sound" }),
-        ),
-        Err(error) => (
-            vec![name.clone(), String::new(), error.to_string()],
-            json!({ "model": name, "bytes": 0, "state": error.to_string() }),
-        ),
-    }
+    super::store::verify(&store, output)
 }
 
 /// A server that is up has answered by then.

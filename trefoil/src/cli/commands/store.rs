@@ -1,4 +1,4 @@
-//! `trefoil store`: encryption of what a server keeps, and rebuilding what it has lost.
+//! `trefoil store`: encryption of what a server keeps, checks and copies of it, and rebuilding what it has lost.
 
 use std::{io::Write, time::Duration};
 
@@ -6,7 +6,12 @@ use net::Role;
 use serde_json::json;
 
 use crate::{
-    base::{Error, Result, encryption::StoreKey, files::new_private},
+    base::{
+        Error, Result,
+        encryption::StoreKey,
+        files::new_private,
+        format::{bytes, table},
+    },
     cli::{
         arguments::{Global, Store},
         output::Output,
@@ -14,6 +19,7 @@ use crate::{
     cluster::rekey_private,
     config::PartyConfig,
     server,
+    store::{self, Exported, Holding, Imported},
     tapes::Shelf,
 };
 
@@ -49,6 +55,33 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
                 },
             )
         }
+        Store::Verify => verify(&stopped(global, "verify")?, output),
+        Store::Export { folder, names, key } => {
+            let store = stopped(global, "export")?;
+            let key = key.as_deref().map(StoreKey::read).transpose()?;
+            let progress = output.progress("exporting");
+            let mut done = |at, of| progress.job(at, of);
+            let exported = store.export(folder, names, key.as_ref(), &mut done)?;
+            drop(progress);
+            output.result(&exported, || {
+                let Exported { names, bytes: length, encrypted } = &exported;
+                let how = if *encrypted { "encrypted" } else { "not encrypted" };
+                let (folder, length) = (folder.display(), bytes(*length));
+                format!("{folder} has {} names, {length}, {how}", names.len())
+            })
+        }
+        Store::Import { folder, names, key, replace } => {
+            let store = stopped(global, "import")?;
+            let key = key.as_deref().map(StoreKey::read).transpose()?;
+            let progress = output.progress("importing");
+            let mut done = |at, of| progress.job(at, of);
+            let imported = store.import(folder, names, key.as_ref(), *replace, &mut done)?;
+            drop(progress);
+            output.result(&imported, || {
+                let Imported { taken, unchanged } = &imported;
+                format!("{} names imported, {} were here as they are", taken.len(), unchanged.len())
+            })
+        }
         Store::Rebuild { party, wait } => {
             let config = party_config(global, "rebuild")?;
             let Ok(Role::Party(lost)) = party.parse() else {
@@ -72,6 +105,38 @@ pub(super) fn run(command: &Store, global: &Global, output: Output) -> Result<()
             }
         }
     }
+}
+
+/// Reads every file of every name, and every count, and lists those that are damaged.
+pub(super) fn verify(store: &store::Store, output: Output) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    let mut damaged = Vec::new();
+    let kept = store.inventory()?.into_iter().filter(Holding::is_kept);
+    let names =
+        kept.map(|held| (store.verify(&held.name).map_err(|error| error.to_string()), held.name));
+    let counts = store.ledger().damage()?.into_iter().map(|(place, reason)| (Err(reason), place));
+    for (read, name) in names.chain(counts) {
+        let length = read.as_ref().copied().unwrap_or_default();
+        let state = read.err().unwrap_or_else(|| "sound".to_owned());
+        if state != "sound" {
+            damaged.push(format!("`{name}`"));
+        }
+        values.push(json!({ "model": name, "bytes": length, "state": state }));
+        rows.push(vec![name, if length == 0 { String::new() } else { bytes(length) }, state]);
+    }
+    output.result(&values, || table(&["model", "read", "state"], &rows))?;
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    let reason = format!("{} of {} are damaged: {}", damaged.len(), rows.len(), damaged.join(", "));
+    Err(Error::damaged(store.root().display(), reason))
+}
+
+/// The store of a server that is stopped.
+fn stopped(global: &Global, command: &str) -> Result<store::Store> {
+    let config = party_config(global, command)?;
+    server::open_store(&config, &server::party_identity(&config)?)
 }
 
 /// The file of the server whose store it is.

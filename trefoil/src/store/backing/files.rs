@@ -20,6 +20,9 @@ const UNFINISHED: &str = "unfinished";
 const LOCKS: &str = "locks";
 const LOCK_FILES: u8 = 64;
 
+/// The file that a worker holds locked while it runs; beside it there is one for each cell.
+const LOCK: &str = "lock";
+
 /// A file that was changed less than this ago may change again without a sign: file systems count time in steps.
 const STEADY: Duration = Duration::from_secs(2);
 
@@ -47,6 +50,21 @@ impl Files {
         let files = Self { root: root.to_owned(), worker, _claims: claims };
         files.clear_unfinished()?;
         Ok(files)
+    }
+
+    /// The files of a folder that nobody writes to, such as a copy on a medium that cannot be written. Nothing is made
+    /// or locked there.
+    pub(crate) fn reading(root: &Path) -> Self {
+        Self { root: root.to_owned(), worker: Worker::Alone, _claims: Vec::new() }
+    }
+
+    /// Removes the files of a folder by which workers exclude each other, once nobody uses it as a store any more.
+    pub(crate) fn retire(root: &Path) -> Result<()> {
+        for folder in [root.join(UNFINISHED), root.join(LOCKS)] {
+            fs::remove_dir_all(&folder).map_err(|cause| Error::file(&folder, cause))?;
+        }
+        remove_if_there(&root.join(LOCK))?;
+        sync_folder(root)
     }
 
     fn clear_unfinished(&self) -> Result<()> {
@@ -189,7 +207,7 @@ fn claim(root: &Path, worker: Worker) -> Result<Vec<File>> {
         lock_file(&path).map_err(|cause| Error::file(&path, cause))
     };
     let used = |reason: &str| Error::config(root.display(), reason);
-    let whole = open("lock")?;
+    let whole = open(LOCK)?;
     let Worker::Cell(cell) = worker else {
         whole.try_lock().map_err(|_| {
             used("another server uses this folder; stop it, or set `data` to another one")
@@ -199,7 +217,7 @@ fn claim(root: &Path, worker: Worker) -> Result<Vec<File>> {
     whole.try_lock_shared().map_err(|_| {
         used("a server without [cells] uses this folder; stop it, or set `data` to another one")
     })?;
-    let own = open(&format!("lock-{cell}"))?;
+    let own = open(&format!("{LOCK}-{cell}"))?;
     own.try_lock().map_err(|_| {
         used(&format!(
             "another server uses this folder as cell {cell}; give each worker of a party its own number"

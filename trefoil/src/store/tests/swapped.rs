@@ -135,6 +135,27 @@ fn a_manifest_that_was_forged_or_is_of_another_version_or_state_is_refused_by_na
 }
 
 #[test]
+fn a_whole_name_of_before_is_not_told_from_the_newest() {
+    let (_, key) = key_file("swapped-key");
+    let (root, manifests) = sealed(holder(0), &key, &["a"]);
+    let before: Vec<_> = files_in(&root.join("models/a"))
+        .unwrap()
+        .into_iter()
+        .map(|file| (item("a", &file), read(&root, &item("a", &file))))
+        .collect();
+    {
+        let store = Store::open(&root, holder(0), Some(key.clone())).unwrap();
+        let version = Id::random().unwrap();
+        stage(&store, "a", version, 9);
+        store.commit("a", version).unwrap();
+    }
+    before.iter().for_each(|(place, bytes)| write(&root, place, bytes));
+    // The other servers have another version, and refuse jobs on it.
+    let store = Store::open(&root, holder(0), Some(key)).unwrap();
+    assert_eq!(load(&store, "a").unwrap().0.version, manifests[0].version);
+}
+
+#[test]
 fn what_an_earlier_program_left_under_the_same_key_is_refused_until_it_is_encrypted_again() {
     let (_, key) = key_file("swapped-key");
     let (root, manifests) = sealed(holder(0), &key, &["a"]);
