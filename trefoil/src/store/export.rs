@@ -28,7 +28,7 @@ use crate::base::{
     Error, Id, Result,
     check::check_name,
     encryption::{Place, StoreKey},
-    files::files_in,
+    files::{files_in, sync_folder},
 };
 
 /// The name of a copy's inventory.
@@ -142,6 +142,9 @@ impl Store {
         let root = copy.root.clone();
         drop(copy);
         Files::retire(&root)?;
+        // The folder itself is new.
+        let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new(".")))?;
         Ok(exported)
     }
 

@@ -14,7 +14,8 @@
 //!
 //! The store as a whole (`holder`) and each manifest name the party and the cluster to which they belong. A manifest
 //! also names its model, and both carry a hash of themselves. So files that were damaged, or that a restore put into
-//! the wrong place, are found when they are read, and never used.
+//! the wrong place, are found when they are read, and never used. In a store with a key, files are encrypted and manifests
+//! have a code of the key, both bound to the server and to their place: nobody without the key can put others there.
 
 mod backing;
 mod contents;
