@@ -35,7 +35,9 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let programs = built::executables(root)?.into_iter();
     let program = programs.filter(|p| !p.is_example).find(|p| p.name == "trefoil").map(|p| p.path);
     let output = Command::new(python)
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python/tests"])
+        // Files side by side: of one test the parties' threads rarely keep all cores busy.
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadfile"])
+        .arg("python/tests")
         .current_dir(root)
         .env("PYTHONPATH", &package)
         .env("TREFOIL_STAND_IN", stand_in)
