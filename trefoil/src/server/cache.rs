@@ -164,9 +164,10 @@ impl<P: Deal> Models<P> {
         Ok(loaded)
     }
 
-    /// True if there is room for a model of this many bytes beside those in memory.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        let held: u64 = self.known.iter().map(|(_, model)| model.bytes).sum();
+    /// True if there is room for a version of a model of this many bytes beside the other models in memory.
+    pub(super) fn has_room(&self, name: &str, bytes: u64) -> bool {
+        let others = self.known.iter().filter(|(known, _)| known != name);
+        let held: u64 = others.map(|(_, model)| model.bytes).sum();
         held.saturating_add(bytes) <= self.limit
     }
 

@@ -156,7 +156,8 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         else {
             return;
         };
-        let fits = self.models.has_room(about.weights.saturating_mul(bytes_of_word(sharing)));
+        let bytes = about.weights.saturating_mul(bytes_of_word(sharing));
+        let fits = self.models.has_room(&name, bytes);
         if fits && let Err(error) = self.load(&name, &manifest) {
             tracing::info!(model = name, %error, "the model was not loaded ahead");
         }
