@@ -65,6 +65,8 @@ def columns(table):
 
 def test_two_offices_put_their_files_and_a_model_of_both_answers_a_third(folder):
     subprocess.run([PROGRAM, "store", "key", folder / "join.key"], check=True, capture_output=True)
+    # Steps see rows in the order of their keys, which are hashes under it: the same in each run.
+    (folder / "join.key").write_text("c0" * 32 + "\n")
     keyed = ["--key", "person", "--key-secret", folder / "join.key"]
     subprocess.run([PROGRAM, "data", "schema", folder / "registry.csv", "--drop", "person", "--output", folder / "registry.toml"],
                    check=True, capture_output=True)
@@ -103,8 +105,7 @@ def test_two_offices_put_their_files_and_a_model_of_both_answers_a_third(folder)
     scaled = (columns(NEW) - numbers.mean()) / numbers.std(ddof=0)
     theirs = clear.predict(scaled)
     truth = NEW["over-50k"].to_numpy()
-    # The steps see the rows in the order of their keys, which are hashes under a secret: another one in each run.
-    assert (ours == theirs).mean() > 0.96, (ours == theirs).mean()
-    assert abs((ours == truth).mean() - (theirs == truth).mean()) < 0.01
+    assert (ours == theirs).mean() > 0.98, (ours == theirs).mean()
+    assert abs((ours == truth).mean() - (theirs == truth).mean()) < 0.005
     alice.close()
     bob.close()
