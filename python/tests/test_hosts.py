@@ -57,7 +57,7 @@ def hosts():
 def start(hosts, ssh, script, *arguments, options=()):
     command = [sys.executable, "-m", "trefoil", "run", "--hosts", ",".join(hosts), "--ssh", ssh, "--python", sys.executable,
                *options, str(script), *arguments]
-    # Whoever runs the tests in the background may ignore interrupts, which would pass on to the script.
+    # A run of the tests in the background may ignore interrupts, which would pass on to the script.
     heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
 

@@ -36,6 +36,13 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A question whether one of these names was meant, behind a sentence that there is none of another; nothing if none is like
+/// it.
+#[must_use]
+pub fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, names).map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
+}
+
 /// The one of these names that is most like another, if one is enough like it to have been meant; letters' cases do not
 /// count.
 #[must_use]

@@ -10,7 +10,7 @@ use super::{
     status,
 };
 use crate::{
-    base::{Digest, Error, Id, Result, format::nearest},
+    base::{Digest, Error, Id, Result, format::did_you_mean},
     store::Readers,
     training::{DataSet, Decision, Halt, Planned, RunSpec},
     wire::{Channel, DataState, Link, Pace, Reply, Request, RunState, receive_bytes, say},
@@ -112,9 +112,7 @@ pub fn agree_on_item<T: Listed>(name: &str, lists: &[Vec<T>]) -> Result<T> {
     let found = lists.iter().map(|list| list.iter().find(|item| item.name() == name));
     let found: Vec<_> = found.collect();
     if found.iter().all(Option::is_none) {
-        let names = lists.iter().flatten().map(Listed::name);
-        let near =
-            nearest(name, names).map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+        let near = did_you_mean(name, lists.iter().flatten().map(Listed::name));
         let reason = format!("there is none of that name that you may use{near}");
         return Err(Error::refused(what, reason));
     }

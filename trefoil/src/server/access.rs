@@ -7,7 +7,7 @@ use mpc_core::Sharing;
 
 use super::{Core, audit::Event};
 use crate::{
-    base::{Digest, Error, Id, Result, check::check_name, format::nearest},
+    base::{Digest, Error, Id, Result, check::check_name, format::did_you_mean},
     store::{Content, Entry, Manifest, Readers, StoredShares},
     training::{Decision, Halt, Used},
 };
@@ -67,8 +67,7 @@ impl Core {
             self.store.entry(known).manifest().is_some_and(|manifest| sees(client, manifest))
         };
         let names = self.store.names().unwrap_or_default();
-        nearest(name, names.iter().filter(|known| seen(known)).map(String::as_str))
-            .map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
+        did_you_mean(name, names.iter().filter(|known| seen(known)).map(String::as_str))
     }
 
     /// Checks that a client may run a version of a model on this many examples. Returns its

@@ -274,12 +274,7 @@ impl Core {
             match ended.0 {
                 Ok(None) => {}
                 Ok(Some(outcomes)) => {
-                    let parts = Part::of_all(
-                        &jobs
-                            .iter()
-                            .map(|(_, job)| job.work.examples().unwrap_or(1))
-                            .collect::<Vec<_>>(),
-                    );
+                    let parts = Part::of_all(&jobs);
                     for (((id, job), outcome), part) in jobs.into_iter().zip(outcomes).zip(parts) {
                         let cancelled = cancelled.remove(&id);
                         let outcome = cancelled.map_or(outcome, |reason| Err(reason.into()));

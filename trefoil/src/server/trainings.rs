@@ -381,9 +381,9 @@ impl<P: ServerProtocol> Progress<P> {
         let Manifest { name, owner, readers, .. } = &self.manifest;
         // Consent may have come or gone since the state was loaded; decisions until the version is current are taken
         // over then.
-        let Run { approved, stopped, diverged, .. } = self.manifest.run()?.clone();
-        let content =
-            Content::Run(Box::new(Run { approved, stopped, diverged, ..self.run.clone() }));
+        let mut run = self.run.clone();
+        run.take_decisions(self.manifest.run()?);
+        let content = Content::Run(Box::new(run));
         let mut shares = self.state_shares(mpc)?;
         if let Stage::Training { sums, .. } = &self.stage {
             shares.extend(mpc.hold(&sums.iter().collect::<Vec<_>>())?);

@@ -40,8 +40,8 @@ pub(super) struct Worker<'a, P: ServerProtocol> {
     pub(super) trainings: Trainings<P>,
     /// Conversations under way.
     pub(super) conversations: Conversations<P>,
-    /// Models that are to be loaded before a job asks for them.
-    ahead: VecDeque<String>,
+    /// Names of models that are to be loaded before a job asks for them. Others are passed over.
+    pub(super) ahead: VecDeque<String>,
 }
 
 /// The protocol that computes in a session.
@@ -169,7 +169,6 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         let info = JobInfo { id, client, digest: *digest };
         let parts = work.hashes(self.core.sharing())?;
         let changed = work.changes().map(str::to_owned);
-        let made = work.makes().map(str::to_owned);
         let (change, refused) = match self.begin_change(changed.as_deref()) {
             Ok(change) => (change, None),
             Err(error) => (None, Some(error)),
@@ -188,9 +187,6 @@ impl<'a, P: ServerProtocol<Engine = AnyEngine>> Worker<'a, P> {
         }?;
         if changed.is_some() {
             self.end_change(change)?;
-        }
-        if outcome.is_ok() {
-            self.ahead.extend(made);
         }
         Ok(outcome)
     }

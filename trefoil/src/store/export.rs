@@ -60,7 +60,7 @@ pub struct Exported {
     pub names: Vec<String>,
     /// The bytes of their files.
     pub bytes: u64,
-    /// Whether they are encrypted.
+    /// True if they are encrypted.
     pub encrypted: bool,
 }
 

@@ -98,7 +98,7 @@ pub(super) struct AllCounts {
     counts: Counts,
     /// Places that were used, by tape.
     tapes: BTreeMap<String, u64>,
-    /// What clients have used of their allowances, by day.
+    /// The used parts of clients' allowances, by day.
     days: BTreeMap<u64, BTreeMap<String, u64>>,
 }
 
@@ -300,7 +300,7 @@ impl Ledger {
         Ok(found)
     }
 
-    /// All counts of a kind, under keys of so many letters.
+    /// All counts of a kind, under keys of this many letters.
     fn all<T: Default + DeserializeOwned>(
         &self,
         kind: &str,
@@ -370,7 +370,7 @@ fn parse<T: DeserializeOwned>(kind: &str, bytes: &[u8]) -> Result<T> {
     })
 }
 
-/// Checks that a key is so many letters of a digest, so that it names a file of its folder.
+/// Checks that a key is this many letters of a digest, so that it names a file of its folder.
 fn check_key(key: &str, letters: usize) -> Result<()> {
     let letter = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if key.len() == letters && key.bytes().all(letter) {

@@ -194,7 +194,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What lies in a backing, for whoever has it to itself.
+    /// The store in a backing that nobody else uses.
     fn over(root: &Path, backing: Arc<dyn Backing>, holder: Holder, key: Option<StoreKey>) -> Self {
         Self {
             root: root.to_owned(),

@@ -129,7 +129,6 @@ fn key_of(component: &str) -> String {
 }
 
 /// A server's components of several tensors, as its store keeps them. `Debug` is missing since it would show keys.
-#[derive(Clone)]
 pub struct StoredShares {
     /// The shape of each tensor.
     shapes: Vec<Shape>,
@@ -138,7 +137,6 @@ pub struct StoredShares {
 }
 
 /// A component of all tensors.
-#[derive(Clone)]
 enum Stored {
     Words(Vec<Tensor>),
     /// The key of which it is the stream.

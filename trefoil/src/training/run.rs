@@ -336,8 +336,9 @@ impl Run {
         self.approved.retain(|client| other.approved.contains(client));
         self.stopped |= other.stopped;
         self.diverged |= other.diverged;
-        let (approved, stopped, diverged) = (self.approved.clone(), self.stopped, self.diverged);
-        *self == Self { approved, stopped, diverged, ..other.clone() }
+        let mut other = other.clone();
+        other.take_decisions(self);
+        *self == other
     }
 
     /// Owners of data that have not consented. The run's owner has, by making it.

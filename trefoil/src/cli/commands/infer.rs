@@ -72,6 +72,7 @@ pub(super) fn run(arguments: &Infer, global: &Global, output: Output) -> Result<
     }
     let images = &inputs[0];
     if batches.len() > 1
+        && super::client_config(global)?.protocol.plays_tapes()
         && let Some(left) = client.answers_on_tapes(&arguments.model, size.min(images.len()))?
         && left < batches.len() as u64
     {

@@ -230,7 +230,7 @@ impl Core {
     fn most_together(&self, manifest: &Manifest, program: &Program, batch: usize) -> usize {
         let most = program.most_together(&self.limits);
         let Some(shelf) = &self.shelf else { return most };
-        // A job for which there is no tape is refused when it is its turn.
+        // A job for which there is no tape is refused when it is to run.
         let tapes = candidates(self, shelf, manifest, program, batch).unwrap_or_default();
         tapes.iter().map(Candidate::examples).max().map_or(1, |room| most.min(room))
     }

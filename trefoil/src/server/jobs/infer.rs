@@ -1,12 +1,16 @@
 //! A model that runs on a client's inputs, alone or with those of other clients.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use gpu_kernels::AnyEngine;
 use mpc_core::{Protocol, ServerProtocol};
 use nn_layers::{Observer, Sizes};
 
-use super::{Agreed, JobInfo, Kind, Offer, Ready, Work};
+use super::{Agreed, JobInfo, Kind, Offer, Part, Ready, Work};
 use crate::{
     base::{Digest, Error, Id, Result, Shares},
     model::Program,
@@ -118,18 +122,16 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         }
         self.core.compute();
         let ReadyModel { loaded, .. } = prepared?;
-        let (mut callers, mut counts) = (Vec::new(), Vec::new());
-        for (_, job) in jobs.iter_mut() {
-            let infer = inference(&mut job.work)?;
-            callers.push(std::mem::take(&mut infer.inputs));
-            counts.push(infer.examples);
-        }
+        let take = |(_, job): &mut (Id, Job)| {
+            inference(&mut job.work).map(|infer| std::mem::take(&mut infer.inputs))
+        };
+        let callers = jobs.iter_mut().map(take).collect::<Result<_>>()?;
         let began = Instant::now();
         let ended = self.answer(&agreed, &loaded, callers, false);
-        let (time, all) = (began.elapsed(), counts.iter().sum::<u64>().max(1));
-        for ((_, job), examples) in jobs.iter().zip(counts) {
-            let share = time.mul_f64(examples as f64 / all as f64);
-            self.core.quotas.ran(&job.client, job.work.name().1, examples, share);
+        let nanoseconds = began.elapsed().as_nanos() as u64;
+        for ((_, job), part) in jobs.iter().zip(Part::of_all(jobs)) {
+            let took = Duration::from_nanos(part.of(nanoseconds));
+            self.core.quotas.ran(&job.client, job.work.name().1, part.examples(), took);
         }
         Ok(Some(ended?.into_iter().map(Ok).collect()))
     }

@@ -11,7 +11,7 @@ use gpu_kernels::AnyEngine;
 use mpc_core::{Held, ServerProtocol, Sharing};
 use ring_arith::EngineTensor;
 
-use super::{Outcome, agreement::Proposal, cache::Hashes, tapes::Candidate, worker::Worker};
+use super::{Job, Outcome, agreement::Proposal, cache::Hashes, tapes::Candidate, worker::Worker};
 use crate::base::{Digest, Id, Result};
 
 pub(super) use access::{Decide, Remove, Share};
@@ -50,16 +50,22 @@ impl Part {
     /// That of a job that ran alone.
     pub(super) const WHOLE: Self = Self { jobs: 1, before: 0, own: 1, all: 1 };
 
-    /// Those of jobs with these numbers of examples, in their order.
-    pub(super) fn of_all(examples: &[u64]) -> Vec<Self> {
-        let (jobs, all) = (examples.len(), examples.iter().sum());
+    /// Those of these jobs, by their examples.
+    pub(super) fn of_all(jobs: &[(Id, Job)]) -> Vec<Self> {
+        let examples = |(_, job): &(Id, Job)| job.work.examples().unwrap_or(1);
+        let all = jobs.iter().map(examples).sum();
         let mut before = 0;
-        let part = |&own| {
-            let part = Self { jobs, before, own, all };
-            before += own;
+        let part = |job| {
+            let part = Self { jobs: jobs.len(), before, own: examples(job), all };
+            before += part.own;
             part
         };
-        examples.iter().map(part).collect()
+        jobs.iter().map(part).collect()
+    }
+
+    /// The examples of the job itself.
+    pub(super) fn examples(self) -> u64 {
+        self.own
     }
 
     /// True for the first job of those that ran as one.
@@ -214,14 +220,6 @@ impl Work {
             // Decisions of several clients add up in any order.
             Self::Decide(_) => None,
             Self::Infer(_) | Self::Extend(_) | Self::Close(_) | Self::Release(_) => None,
-        }
-    }
-
-    /// The name of the item of which it makes a version.
-    pub(super) fn makes(&self) -> Option<&str> {
-        match self {
-            Self::Put(_) | Self::Publish(_) => Some(self.name().1),
-            _ => None,
         }
     }
 

@@ -111,7 +111,10 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Worker<'_, P> {
         self.trainings.keep(progress);
         Ok(match self.bring_into_force(name, version, staged)? {
             Some(reason) => Err(reason.into()),
-            None => Ok(Output::Nothing),
+            None => {
+                self.ahead.push_back(name.to_owned());
+                Ok(Output::Nothing)
+            }
         })
     }
 }

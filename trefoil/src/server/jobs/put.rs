@@ -73,6 +73,7 @@ impl<P: ServerProtocol<Engine = AnyEngine>> Kind<P> for Put {
         _: &Agreed,
     ) -> Result<Outcome> {
         worker.core.store.commit(&name, version)?;
+        worker.ahead.push_back(name);
         Ok(Ok(Output::Nothing))
     }
 }
